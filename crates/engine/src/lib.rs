@@ -1,0 +1,27 @@
+//! From a config to a running model: device, weights, cache, tokenizer, generation.
+//!
+//! The one crate that knows every variant ([`registry`]). [`Engine`] holds a model and one cache; a [`Pool`]
+//! builds engines that share weights, so that one set of weights can be run through every cache it can take.
+//!
+//! # What it does not do
+//! No experiments and no reports (`kvlab-lab`), no server, no scheduler that admits requests while others run.
+
+mod device;
+mod engine;
+mod error;
+mod generate;
+mod hub;
+mod measure;
+mod plan;
+mod pool;
+pub mod registry;
+mod score;
+pub mod text;
+
+pub use device::{OpenDevice, devices};
+pub use engine::Engine;
+pub use error::EngineError;
+pub use generate::{Event, Finish, Generation, Request};
+pub use measure::Work;
+pub use plan::CachePlan;
+pub use pool::{Origin, Pool, Progress};

@@ -1,0 +1,1 @@
+//! Experiments, metrics, records and reports.

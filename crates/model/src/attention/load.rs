@@ -1,0 +1,204 @@
+//! The attention of a layer from its tensors, with the changes that a variant asked for.
+
+mod latent;
+
+use super::adapt::Fit;
+use super::{Attention, HeadAttention, Kind};
+use crate::linear::HostLinear;
+use crate::load::Reader;
+use crate::norm::Norm;
+use crate::place::Place;
+use crate::rope::RopePairs;
+use crate::spec::{AttentionKind, LatentPlan};
+use crate::tensors::{LinearPlan, NormTensors, QkvTensors, QueryTensors};
+use crate::{DecoderSpec, ModelError};
+use kvlab_core::{Adaptation, AttentionWeights, HeadWeights, LatentWeights, LayerId};
+
+/// The attention weights of a layer on the host: what no variant changes, and what one may.
+struct HostAttention {
+    query: HostQuery,
+    weights: AttentionWeights,
+    latent_norm: Option<Norm>,
+}
+
+/// The query side, which no variant changes.
+enum HostQuery {
+    Full(HostLinear),
+    LowRank { down: HostLinear, norm: Norm, up: HostLinear },
+}
+
+impl Reader<'_> {
+    pub(crate) fn attention(
+        &mut self,
+        spec: &DecoderSpec,
+        layer: usize,
+        adaptation: &Adaptation,
+        place: &Place,
+    ) -> Result<Attention, ModelError> {
+        let (tensors, shape) = (spec.layer_tensors(layer), spec.attention(layer));
+        let plan = &tensors.plan.attention;
+        let fit = Fit {
+            layer: LayerId(layer),
+            hidden: spec.hidden,
+            query_heads: plan.query_heads,
+            key: shape.key,
+            rotary: shape.rotary,
+            value: shape.value,
+            latent_rank: shape.latent.map(|latent| latent.rank),
+        };
+        let adjacent = plan.rope.is_some_and(|rope| spec.ropes[rope].pairs == RopePairs::Adjacent);
+        let HostAttention { query, weights, latent_norm } =
+            self.host_attention(tensors.qkv(), plan.kind, &fit, adjacent, place)?;
+        let norms = tensors.head_norms().map(|norms| self.norms(&norms, place)).transpose()?;
+        let weights = fit.adapted(adaptation, weights)?;
+        let kind = match weights {
+            AttentionWeights::Heads(weights) => {
+                Kind::Heads(head_attention(&fit, query, weights, norms, place)?)
+            }
+            AttentionWeights::Latent(weights) => {
+                let mut latent = latent::attention(&fit, query, weights, latent_norm, norms, place)?;
+                latent.store_expanded = matches!(adaptation, Adaptation::ExpandLatent);
+                Kind::Latent(latent)
+            }
+        };
+        Ok(Attention {
+            layer: LayerId(layer),
+            kind,
+            output: self.linear(&tensors.output())?.place(place),
+            rope: plan.rope,
+            scale: plan.scale,
+            softcap: plan.softcap,
+        })
+    }
+
+    fn host_attention(
+        &mut self,
+        tensors: QkvTensors,
+        kind: AttentionKind,
+        fit: &Fit,
+        adjacent: bool,
+        place: &Place,
+    ) -> Result<HostAttention, ModelError> {
+        // Where each head has its turning values, as `(first, how many)`.
+        let (head, turns) = match kind {
+            AttentionKind::Heads { head_dim, .. } => (head_dim, (0, fit.rotary)),
+            AttentionKind::Latent(LatentPlan { nope, rope, .. }) => (nope + rope, (nope, rope)),
+        };
+        let order = |linear: HostLinear| if adjacent { half_split(linear, head, turns) } else { linear };
+        match tensors {
+            QkvTensors::Separate { query, key, value } => {
+                let query = order(self.linear(&query)?);
+                let (key, value) = (order(self.linear(&key)?), self.linear(&value)?);
+                Ok(HostAttention::heads(query, key, value, head))
+            }
+            QkvTensors::Fused(qkv) => {
+                let qkv = self.linear(&qkv)?;
+                let (q, all) = (fit.query_heads * head, qkv.weight.rows);
+                let kv = (all - q) / 2;
+                let (query, key, value) = (qkv.rows(0..q), qkv.rows(q..q + kv), qkv.rows(q + kv..all));
+                Ok(HostAttention::heads(order(query), order(key), value, head))
+            }
+            QkvTensors::Latent { query, down, norm, up } => {
+                let query = match query {
+                    QueryTensors::Full(query) => HostQuery::Full(order(self.linear(&query)?)),
+                    QueryTensors::LowRank { down, norm, up } => HostQuery::LowRank {
+                        down: self.linear(&down)?,
+                        norm: self.norm(&norm, place)?,
+                        up: order(self.linear(&up)?),
+                    },
+                };
+                let latent = self.latent_weights(&down, &norm, &up, fit, adjacent, place)?;
+                Ok(HostAttention {
+                    query,
+                    weights: latent.0,
+                    latent_norm: Some(latent.1),
+                })
+            }
+        }
+    }
+
+    fn latent_weights(
+        &mut self,
+        down: &LinearPlan,
+        norm: &NormTensors,
+        up: &LinearPlan,
+        fit: &Fit,
+        adjacent: bool,
+        place: &Place,
+    ) -> Result<(AttentionWeights, Norm), ModelError> {
+        let (rank, nope) = (up.cols, fit.key - fit.rotary);
+        let down = self.linear(down)?;
+        let norm = self.norm(norm, place)?;
+        let up = self.linear(up)?;
+        let rope = down.rows(rank..rank + fit.rotary);
+        let rope = if adjacent { half_split(rope, fit.rotary, (0, fit.rotary)) } else { rope };
+        // Head after head, the rows of its key and then those of its value.
+        let (each, heads) = (nope + fit.value, 0..fit.query_heads);
+        let keys = heads.clone().flat_map(|h| h * each..h * each + nope);
+        let values = heads.flat_map(|h| h * each + nope..(h + 1) * each);
+        let weights = LatentWeights {
+            down: down.rows(0..rank).weight,
+            rope: rope.weight,
+            rope_bias: None,
+            rope_blocks: 1,
+            up_key: up.reordered(keys).weight,
+            up_value: up.reordered(values).weight,
+            value_bias: None,
+        };
+        Ok((AttentionWeights::Latent(weights), norm))
+    }
+}
+
+impl HostAttention {
+    fn heads(query: HostLinear, key: HostLinear, value: HostLinear, head_dim: usize) -> Self {
+        let weights = HeadWeights {
+            heads: key.weight.rows / head_dim,
+            key: key.weight,
+            value: value.weight,
+            key_bias: key.bias,
+            value_bias: value.bias,
+        };
+        Self {
+            query: HostQuery::Full(query),
+            weights: AttentionWeights::Heads(weights),
+            latent_norm: None,
+        }
+    }
+}
+
+/// Reorders the turning values of each head from adjacent pairs to half-split ones. Queries and keys in the same
+/// order have the same products.
+fn half_split(linear: HostLinear, head: usize, (first, turning): (usize, usize)) -> HostLinear {
+    let source = |row: usize| {
+        let (start, i) = (row - row % head + first, (row % head).wrapping_sub(first));
+        match i {
+            i if i < turning / 2 => start + 2 * i,
+            i if i < turning => start + 2 * (i - turning / 2) + 1,
+            _ => row,
+        }
+    };
+    linear.reordered((0..linear.weight.rows).map(source))
+}
+
+fn head_attention(
+    fit: &Fit,
+    query: HostQuery,
+    weights: HeadWeights,
+    norms: Option<[Norm; 2]>,
+    place: &Place,
+) -> Result<HeadAttention, ModelError> {
+    let HostQuery::Full(query) = query else {
+        return Err(fit.refuse("low-rank queries with keys and values per head"));
+    };
+    let linear = |weight, bias| HostLinear { weight, bias }.place(place);
+    let [query_norm, key_norm] = norms.map_or([None, None], |norms| norms.map(Some));
+    Ok(HeadAttention {
+        query_heads: fit.query_heads,
+        kv_heads: weights.heads,
+        query: query.place(place),
+        key: linear(weights.key, weights.key_bias),
+        value: linear(weights.value, weights.value_bias),
+        query_norm,
+        key_norm,
+    })
+}

@@ -1,0 +1,250 @@
+//! The decoder: embedding, layers, norm, head.
+
+use crate::attention::{Attention, Context, LatentMode};
+use crate::load::build;
+use crate::mlp::Mlp;
+use crate::norm::Norm;
+use crate::rope::{RopeTable, Rotation};
+use crate::source::{CheckpointSource, RandomSource};
+use crate::{DecoderSpec, ModelError};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use kvlab_core::{Adaptation, LayerId, Step, TokenId};
+use kvlab_weights::Checkpoint;
+
+/// Where and how to build a decoder.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The device of all weights and activations.
+    pub device: Device,
+    /// Number format of weights and activations: f32, f16 or bf16. Norms, rotations, the residual stream and logits
+    /// are f32 in any case.
+    pub dtype: DType,
+    /// What a variant does to the attention of each layer; empty for nothing at all.
+    pub adaptations: Vec<Adaptation>,
+    /// Load a file even if it holds tensors that this model never reads.
+    pub allow_unused: bool,
+}
+
+impl BuildOptions {
+    /// f32 on `device`, as the weights are.
+    pub fn new(device: Device) -> Self {
+        Self {
+            device,
+            dtype: DType::F32,
+            adaptations: Vec::new(),
+            allow_unused: false,
+        }
+    }
+}
+
+/// Of which tokens of a step the logits are wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// Of all.
+    All,
+    /// Of those at these places in the step, in this order. A prefill needs the last of each chunk only.
+    Rows(&'a [usize]),
+}
+
+/// A point of the forward pass, for [`Decoder::forward_with`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// After the embedding, scaled and with positions.
+    Embedding,
+    /// After a layer.
+    Layer(LayerId),
+    /// After the norm before the head; wanted rows only.
+    FinalNorm,
+}
+
+/// The hidden state at one point of the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerOutput<'a> {
+    /// Where.
+    pub stage: Stage,
+    /// `[tokens, hidden]`, f32.
+    pub hidden: &'a Tensor<2>,
+}
+
+/// A decoder with its weights on a device.
+#[derive(Debug)]
+pub struct Decoder {
+    pub(crate) spec: DecoderSpec,
+    /// `[vocab, hidden]`
+    pub(crate) embedding: Tensor<2>,
+    /// `[max_positions, hidden]`
+    pub(crate) positions: Option<Tensor<2>>,
+    pub(crate) ropes: Vec<RopeTable>,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) final_norm: Norm,
+    /// `[hidden, vocab]`
+    pub(crate) head: Tensor<2>,
+    pub(crate) weight_bytes: u64,
+    pub(crate) latent_mode: LatentMode,
+}
+
+/// One layer.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) attention_norm: Norm,
+    pub(crate) attention: Attention,
+    pub(crate) mlp_norm: Norm,
+    pub(crate) mlp: Mlp,
+    /// After the attention and after the feed-forward network.
+    pub(crate) post_norms: Option<[Norm; 2]>,
+}
+
+impl Decoder {
+    /// Loads the weights of `spec` from a file, a tensor at a time. `progress` is called with the tensors read so far
+    /// and their total.
+    ///
+    /// # Errors
+    /// [`ModelError::MissingTensor`], [`ModelError::TensorShape`], [`ModelError::UnusedTensors`],
+    /// [`ModelError::Weights`], [`ModelError::Adaptation`] and [`ModelError::Adaptations`], [`ModelError::Dtype`].
+    pub fn load(
+        spec: DecoderSpec,
+        checkpoint: &Checkpoint,
+        options: &BuildOptions,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, ModelError> {
+        let mut source = CheckpointSource::new(checkpoint, &spec);
+        let decoder = build(spec, &mut source, options, progress)?;
+        let unused = source.unused(&decoder.spec);
+        if !unused.is_empty() && !options.allow_unused {
+            return Err(ModelError::UnusedTensors {
+                family: decoder.spec.family,
+                names: unused,
+            });
+        }
+        Ok(decoder)
+    }
+
+    /// A decoder with random weights, the same for the same seed on every machine and device.
+    ///
+    /// # Errors
+    /// [`ModelError::Adaptation`] and [`ModelError::Adaptations`], [`ModelError::Dtype`].
+    pub fn random(spec: DecoderSpec, seed: u64, options: &BuildOptions) -> Result<Self, ModelError> {
+        build(spec, &mut RandomSource::new(seed), options, &mut |_, _| {})
+    }
+
+    /// What it is.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// Bytes of the weights on the device, after adaptation; tables of rotary embeddings are not weights.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    /// How latent attention looks at the rows of its own step; without effect in a model without.
+    ///
+    /// [`LatentMode::Auto`] expands fresh rows from the chunk length on where that takes fewer multiplications, with
+    /// all tokens of a step as one chunk, or split evenly over the wanted rows. Expanding needs a cache that answers
+    /// `lse`: with one that does not, set [`LatentMode::Absorbed`].
+    pub fn set_latent_mode(&mut self, mode: LatentMode) {
+        self.latent_mode = mode;
+    }
+
+    /// The logits of `tokens`, `[wanted rows, vocab]`, f32. The tokens are those of the step, chunks back to back.
+    ///
+    /// # Errors
+    /// [`ModelError::Token`], [`ModelError::Position`], [`ModelError::Length`], [`ModelError::Wanted`],
+    /// [`ModelError::Cache`].
+    pub fn forward(
+        &self,
+        tokens: &[TokenId],
+        step: &mut dyn Step,
+        wanted: Wanted<'_>,
+    ) -> Result<Tensor<2>, ModelError> {
+        self.forward_with(tokens, step, wanted, &mut |_| {})
+    }
+
+    /// [`forward`](Self::forward), with a look at the hidden state after the embedding, each layer, and the last norm.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_with(
+        &self,
+        tokens: &[TokenId],
+        step: &mut dyn Step,
+        wanted: Wanted<'_>,
+        observe: &mut dyn FnMut(LayerOutput<'_>),
+    ) -> Result<Tensor<2>, ModelError> {
+        let positions = step.positions().clone();
+        self.check(tokens, &positions, wanted)?;
+        let rotations: Vec<Rotation> = self.ropes.iter().map(|rope| rope.at(&positions)).collect();
+        let context = Context {
+            rotations: &rotations,
+            mode: self.latent_mode,
+            chunk: match wanted {
+                Wanted::All => tokens.len(),
+                Wanted::Rows(rows) => tokens.len() / rows.len().max(1),
+            },
+        };
+        let mut see = |stage, hidden: &Tensor<2>| observe(LayerOutput { stage, hidden });
+
+        let mut x = self.embed(tokens, positions);
+        see(Stage::Embedding, &x);
+        for block in &self.blocks {
+            x = block.forward(x, step, &context, self.dtype())?;
+            see(Stage::Layer(block.attention.layer), &x);
+        }
+        if let Wanted::Rows(rows) = wanted {
+            x = x.select(0, self.indices(rows.iter().map(|&row| row as i64)));
+        }
+        let x = self.final_norm.forward(x);
+        see(Stage::FinalNorm, &x);
+        let logits = x.cast(self.dtype()).matmul(self.head.clone()).cast(DType::F32);
+        Ok(match self.spec.final_softcap {
+            Some(cap) => (logits / cap).tanh() * cap,
+            None => logits,
+        })
+    }
+
+    /// `[tokens, hidden]`, f32.
+    fn embed(&self, tokens: &[TokenId], positions: Tensor<1, Int>) -> Tensor<2> {
+        let tokens = self.indices(tokens.iter().map(|&token| i64::from(token)));
+        let mut x = self.embedding.clone().select(0, tokens).cast(DType::F32);
+        if let Some(scale) = self.spec.embedding_scale {
+            x = x * scale;
+        }
+        if let Some(table) = &self.positions {
+            x = x + table.clone().select(0, positions).cast(DType::F32);
+        }
+        x
+    }
+
+    fn indices(&self, indices: impl Iterator<Item = i64>) -> Tensor<1, Int> {
+        let indices: Vec<i64> = indices.collect();
+        let count = indices.len();
+        Tensor::from_data(TensorData::new(indices, [count]), &self.embedding.device())
+    }
+
+    fn dtype(&self) -> DType {
+        self.embedding.dtype()
+    }
+}
+
+impl Block {
+    /// `[tokens, hidden]` to the same, f32: the residual stream.
+    fn forward(
+        &self,
+        x: Tensor<2>,
+        step: &mut dyn Step,
+        context: &Context<'_>,
+        dtype: DType,
+    ) -> Result<Tensor<2>, ModelError> {
+        let attended = self.attention.forward(self.attention_norm.forward(x.clone()).cast(dtype), step, context)?;
+        let x = x + self.post_norm(0, attended);
+        let fed = self.mlp.forward(self.mlp_norm.forward(x.clone()).cast(dtype));
+        Ok(x + self.post_norm(1, fed))
+    }
+
+    fn post_norm(&self, which: usize, x: Tensor<2>) -> Tensor<2> {
+        match &self.post_norms {
+            Some(norms) => norms[which].forward(x),
+            None => x.cast(DType::F32),
+        }
+    }
+}

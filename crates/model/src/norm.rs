@@ -1,0 +1,44 @@
+//! Normalisation over the last dimension, always in f32.
+
+use crate::place::Place;
+use crate::spec::{NormKind, NormPlan};
+use burn::tensor::{DType, Tensor, module};
+
+/// A norm on the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Norm {
+    plan: NormPlan,
+    /// `[size]`, f32; with the one of `1 + w` already added.
+    weight: Tensor<1>,
+    bias: Option<Tensor<1>>,
+}
+
+impl Norm {
+    pub(crate) fn new(plan: NormPlan, mut weight: Vec<f32>, bias: Option<Vec<f32>>, place: &Place) -> Self {
+        if plan.kind == NormKind::RmsPlusOne {
+            weight.iter_mut().for_each(|w| *w += 1.0);
+        }
+        let put = |data: Vec<f32>| {
+            let n = data.len();
+            place.tensor_f32(data, [n])
+        };
+        Self {
+            plan,
+            weight: put(weight),
+            bias: bias.map(put),
+        }
+    }
+
+    /// `[.., size]` to the same shape, in f32.
+    pub(crate) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let x = x.cast(DType::F32);
+        match self.plan.kind {
+            NormKind::Layer => module::layer_norm(x, self.weight.clone(), self.bias.clone(), self.plan.eps),
+            NormKind::Rms | NormKind::RmsPlusOne => {
+                let mean_square = (x.clone() * x.clone()).mean_dim(D - 1);
+                let scale = (mean_square + self.plan.eps).sqrt().recip();
+                x * scale * self.weight.clone().unsqueeze()
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The cache that is put together from a layout, codecs and kernels.
+
+use crate::layout::Growth;
+use crate::step::StoredStep;
+use crate::{Codec, Kernel, LayerStore, Layout};
+use burn::tensor::Device;
+use kvlab_core::{
+    Bytes, CacheError, CacheSpec, Capabilities, Chunk, KvCache, LayerId, LayerSpec, Opened, Rows,
+    SeqId, Step, Support, TokenId, Usage,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Turns the rows that the model hands over into those that are stored.
+pub type Adopt = fn(&LayerSpec, Rows) -> Rows;
+
+/// One layer of a [`StoredCache`].
+pub(crate) struct Layer {
+    pub spec: LayerSpec,
+    pub codecs: [&'static dyn Codec; 2],
+    pub store: LayerStore,
+}
+
+/// A cache that holds rows in planes, in slots that a layout gives out.
+pub struct StoredCache {
+    pub(crate) spec: CacheSpec,
+    pub(crate) layers: BTreeMap<LayerId, Layer>,
+    pub(crate) layout: Box<dyn Layout>,
+    pub(crate) kernels: &'static [&'static dyn Kernel],
+    pub(crate) adopt: Adopt,
+    pub(crate) device: Device,
+    pub(crate) lengths: BTreeMap<SeqId, usize>,
+    pub(crate) peak: Bytes,
+    remembers: bool,
+    next: u64,
+}
+
+/// What a [`StoredCache`] is made from.
+pub struct Parts {
+    /// What it holds. `rows_per_sequence * sequences` of each layer must be the layout's slots.
+    pub spec: CacheSpec,
+    /// Codecs of keys and values, for each layer of the spec.
+    pub codecs: Vec<[&'static dyn Codec; 2]>,
+    /// Where rows go.
+    pub layout: Box<dyn Layout>,
+    /// Kernels, best first.
+    pub kernels: &'static [&'static dyn Kernel],
+    /// What is stored of the model's rows.
+    pub adopt: Adopt,
+    /// Whether committed rows stay.
+    pub remembers: bool,
+    /// Where to allocate.
+    pub device: Device,
+}
+
+impl StoredCache {
+    /// Allocates the planes.
+    pub fn new(parts: Parts) -> Self {
+        let slots = parts.layout.slots();
+        let device = parts.device;
+        let layers = parts.spec.layers.iter().zip(parts.codecs);
+        let layers = layers.map(|(spec, codecs)| {
+            let row = spec.row;
+            let allocate = |codec: &dyn Codec, dim| match slots * dim {
+                0 => Vec::new(),
+                _ => codec.allocate([slots, row.heads, dim], &device),
+            };
+            let store = LayerStore {
+                key: allocate(codecs[0], row.key),
+                value: allocate(codecs[1], row.stored_value_dim()),
+            };
+            let layer = Layer {
+                spec: spec.clone(),
+                codecs,
+                store,
+            };
+            (spec.layer, layer)
+        });
+        let layers: BTreeMap<_, _> = layers.collect();
+        let reserved = layers.values().map(|l| l.store.bytes()).sum();
+        Self {
+            spec: parts.spec,
+            layers,
+            layout: parts.layout,
+            kernels: parts.kernels,
+            adopt: parts.adopt,
+            device,
+            lengths: BTreeMap::new(),
+            peak: reserved,
+            remembers: parts.remembers,
+            next: 0,
+        }
+    }
+
+    /// Whether the next append writes in place, in every plane.
+    pub fn can_mut(&self) -> bool {
+        let mut planes = self.layers.values().flat_map(|l| l.store.planes());
+        planes.all(crate::Plane::can_mut)
+    }
+
+    pub(crate) fn reserved(&self) -> Bytes {
+        self.layers.values().map(|l| l.store.bytes()).sum()
+    }
+
+    fn new_seq(&mut self) -> SeqId {
+        self.next += 1;
+        SeqId(self.next)
+    }
+
+    /// The length of a sequence as far as this cache remembers it.
+    pub(crate) fn grow(&mut self, growth: Growth) {
+        if self.remembers {
+            self.lengths.insert(growth.seq, growth.start + growth.tokens);
+        }
+    }
+
+    fn growths(&self, batch: &[Chunk<'_>]) -> Result<Vec<Growth>, CacheError> {
+        let mut seen = BTreeSet::new();
+        let growths = batch.iter().map(|chunk| {
+            if !seen.insert(chunk.seq) {
+                return Err(CacheError::DuplicateSequence(chunk.seq));
+            }
+            if chunk.tokens.is_empty() {
+                return Err(CacheError::EmptyChunk(chunk.seq));
+            }
+            Ok(Growth {
+                seq: chunk.seq,
+                start: self.len(chunk.seq)?,
+                tokens: chunk.tokens.len(),
+            })
+        });
+        growths.collect()
+    }
+}
+
+impl KvCache for StoredCache {
+    fn spec(&self) -> &CacheSpec {
+        &self.spec
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let missing: Support = Err("this layout does not look for shared prefixes".into());
+        Capabilities {
+            remembers: self.remembers,
+            truncate: self.layout.rollback(),
+            fork: Ok(()),
+            prefix_sharing: missing,
+            lse: Ok(()),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        let rows = self.lengths.iter().map(|(&seq, &len)| {
+            let runs = self.layout.runs(seq, len);
+            runs.iter().map(|run| run.len as u64).sum::<u64>()
+        });
+        let rows: u64 = rows.sum();
+        let layers = || self.spec.layers.iter();
+        Usage {
+            payload: layers().map(|l| l.payload_per_row() * rows).sum(),
+            metadata: layers().map(|l| l.metadata_per_row() * rows).sum(),
+            padding: Bytes(0),
+            reserved: self.reserved(),
+            peak: self.peak,
+        }
+    }
+
+    fn open(&mut self, _prompt: &[TokenId]) -> Result<Opened, CacheError> {
+        let seq = self.new_seq();
+        self.lengths.insert(seq, 0);
+        Ok(Opened { seq, reused: 0 })
+    }
+
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, CacheError> {
+        let len = self.len(seq)?;
+        let new = self.new_seq();
+        let copies = self.layout.fork(seq, new, len);
+        let copies = copies.map_err(|shortage| CacheError::NoRoom {
+            what: shortage.what.into(),
+            needed: shortage.needed,
+            free: shortage.free,
+        })?;
+        for layer in self.layers.values_mut() {
+            for copy in &copies {
+                let rows = layer.store.rows(copy.from, copy.len).detached();
+                layer.store.write(copy.to, rows);
+            }
+        }
+        self.lengths.insert(new, len);
+        Ok(new)
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+        let most = self.len(seq)?;
+        if len > most {
+            return Err(CacheError::OutOfRange {
+                what: "truncation, tokens",
+                asked: len,
+                most,
+            });
+        }
+        if len < most {
+            let cut = self.layout.truncate(seq, len);
+            cut.map_err(|shortest| CacheError::Unsupported {
+                what: format!("cutting {seq} from {most} back to {len} tokens"),
+                reason: format!("older rows were dropped; {shortest} is the shortest length left"),
+            })?;
+            self.lengths.insert(seq, len);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, seq: SeqId) -> Result<(), CacheError> {
+        let known = self.lengths.remove(&seq);
+        known.ok_or(CacheError::UnknownSequence(seq))?;
+        self.layout.close(seq);
+        Ok(())
+    }
+
+    fn len(&self, seq: SeqId) -> Result<usize, CacheError> {
+        let len = self.lengths.get(&seq).copied();
+        len.ok_or(CacheError::UnknownSequence(seq))
+    }
+
+    fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError> {
+        let growths = self.growths(batch)?;
+        let fits = self.layout.check(&growths);
+        fits.map_err(|shortage| CacheError::NoRoom {
+            what: shortage.what.into(),
+            needed: shortage.needed,
+            free: shortage.free,
+        })?;
+        Ok(Box::new(StoredStep::new(self, growths)))
+    }
+}
+

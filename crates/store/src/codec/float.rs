@@ -1,0 +1,75 @@
+//! f32, f16 and bf16: a cast, rounding to nearest even.
+
+use super::Codec;
+use crate::Plane;
+use burn::tensor::{DType, Device, Tensor};
+use kvlab_core::Format;
+
+/// A floating-point format of the device.
+pub struct Float {
+    name: &'static str,
+    dtype: DType,
+    /// Unit roundoff: half the distance of 1.0 to the next number.
+    roundoff: f32,
+}
+
+/// IEEE 754 binary32: exact.
+pub const F32: Float = Float {
+    name: "f32",
+    dtype: DType::F32,
+    roundoff: 0.0,
+};
+
+/// IEEE 754 binary16: 11 significant bits, largest number 65,504.
+pub const F16: Float = Float {
+    name: "f16",
+    dtype: DType::F16,
+    roundoff: 1.0 / 2048.0,
+};
+
+/// bfloat16: 8 significant bits, the range of f32.
+pub const BF16: Float = Float {
+    name: "bf16",
+    dtype: DType::BF16,
+    roundoff: 1.0 / 256.0,
+};
+
+impl Codec for Float {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn format(&self) -> Format {
+        Format::plain(self.name, 8 * self.dtype.size() as u32)
+    }
+
+    fn relative_error(&self) -> f32 {
+        self.roundoff
+    }
+
+    fn check(&self, _dim: usize, device: &Device) -> Result<(), String> {
+        if device.supports_dtype(self.dtype) {
+            return Ok(());
+        }
+        Err(format!("this device has no {} numbers", self.name))
+    }
+
+    fn allocate(&self, shape: [usize; 3], device: &Device) -> Vec<Plane> {
+        vec![Plane::Float(Tensor::zeros(shape, (device, self.dtype)))]
+    }
+
+    fn encode(&self, rows: Tensor<3>) -> Vec<Plane> {
+        vec![Plane::Float(cast(rows, self.dtype))]
+    }
+
+    fn decode(&self, planes: &[Plane]) -> Tensor<3> {
+        match planes {
+            [Plane::Float(t)] => cast(t.clone(), DType::F32),
+            _ => unreachable!("this codec allocates and encodes exactly one float plane"),
+        }
+    }
+}
+
+fn cast(t: Tensor<3>, dtype: DType) -> Tensor<3> {
+    if t.dtype() == dtype { t } else { t.cast(dtype) }
+}

@@ -1,0 +1,235 @@
+//! A cache for models whose layers differ: it sends each layer to the cache of its group, and is a cache itself.
+
+use burn::tensor::{Int, Tensor};
+use kvlab_core::{
+    Accept, Attended, CacheError, CacheSpec, Capabilities, Chunk, Exactness, KvCache, LayerId,
+    Opened, Query, Rows, SeqId, Step, StepReport, TokenId, Usage,
+};
+use std::collections::BTreeMap;
+
+/// Several caches, each for some layers of one model.
+pub struct Grouped {
+    spec: CacheSpec,
+    groups: Vec<Box<dyn KvCache>>,
+    group_of: BTreeMap<LayerId, usize>,
+    sequences: BTreeMap<SeqId, Vec<SeqId>>,
+    next: u64,
+}
+
+impl Grouped {
+    /// Puts caches together that hold different layers.
+    pub fn new(groups: Vec<Box<dyn KvCache>>) -> Self {
+        let specs: Vec<_> = groups.iter().map(|g| g.spec().clone()).collect();
+        let layers = specs.iter().enumerate();
+        let group_of = layers.flat_map(|(i, spec)| spec.layers.iter().map(move |l| (l.layer, i)));
+        Self {
+            spec: Self::spec_of(&specs),
+            group_of: group_of.collect(),
+            groups,
+            sequences: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// The spec of a cache of such groups.
+    pub fn spec_of(groups: &[CacheSpec]) -> CacheSpec {
+        let mut layers: Vec<_> = groups.iter().flat_map(|g| g.layers.iter().cloned()).collect();
+        layers.sort_by_key(|l| l.layer);
+        let mut names: Vec<&str> = Vec::new();
+        let mut lossy: Vec<String> = Vec::new();
+        for group in groups {
+            if !names.contains(&group.variant.as_str()) {
+                names.push(&group.variant);
+            }
+            if let Exactness::Lossy(reasons) = &group.exactness {
+                let new: Vec<_> = reasons.iter().filter(|r| !lossy.contains(r)).cloned().collect();
+                lossy.extend(new);
+            }
+        }
+        CacheSpec {
+            variant: names.join("+"),
+            layers,
+            capacity: groups.iter().map(|g| g.capacity).min().unwrap_or(0),
+            sequences: groups.iter().map(|g| g.sequences).min().unwrap_or(0),
+            exactness: match lossy.is_empty() {
+                true => Exactness::Exact,
+                false => Exactness::Lossy(lossy),
+            },
+        }
+    }
+
+    fn members(&self, seq: SeqId) -> Result<&Vec<SeqId>, CacheError> {
+        let members = self.sequences.get(&seq);
+        members.ok_or(CacheError::UnknownSequence(seq))
+    }
+
+    fn add(&mut self, members: Vec<SeqId>) -> SeqId {
+        self.next += 1;
+        self.sequences.insert(SeqId(self.next), members);
+        SeqId(self.next)
+    }
+}
+
+impl KvCache for Grouped {
+    fn spec(&self) -> &CacheSpec {
+        &self.spec
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let all = self.groups.iter().map(|g| g.capabilities());
+        let mut together = all.reduce(Capabilities::and).unwrap_or(Capabilities {
+            remembers: true,
+            truncate: kvlab_core::Truncate::Any,
+            fork: Ok(()),
+            prefix_sharing: Ok(()),
+            lse: Ok(()),
+        });
+        if together.prefix_sharing.is_ok() {
+            together.prefix_sharing = Err("groups of layers may keep different prefixes".into());
+        }
+        together
+    }
+
+    fn usage(&self) -> Usage {
+        let usages = self.groups.iter().map(|g| g.usage());
+        usages.fold(Usage::default(), std::ops::Add::add)
+    }
+
+    fn open(&mut self, prompt: &[TokenId]) -> Result<Opened, CacheError> {
+        let mut members = Vec::with_capacity(self.groups.len());
+        for group in &mut self.groups {
+            let opened = group.open(prompt)?;
+            // A prefix counts only if every group has it; none of ours shares prefixes yet.
+            if opened.reused > 0 {
+                group.truncate(opened.seq, 0)?;
+            }
+            members.push(opened.seq);
+        }
+        let seq = self.add(members);
+        Ok(Opened { seq, reused: 0 })
+    }
+
+    fn fork(&mut self, seq: SeqId) -> Result<SeqId, CacheError> {
+        let members = self.members(seq)?.clone();
+        let mut forked = Vec::with_capacity(members.len());
+        for (i, member) in members.into_iter().enumerate() {
+            match self.groups[i].fork(member) {
+                Ok(new) => forked.push(new),
+                Err(error) => {
+                    for (group, new) in self.groups.iter_mut().zip(forked) {
+                        group.close(new)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.add(forked))
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+        let members = self.members(seq)?.clone();
+        // The groups that can refuse for their rows go first, so that nothing is cut if one refuses.
+        let able = |g: &dyn KvCache| g.capabilities().truncate == kvlab_core::Truncate::Any;
+        let mut pairs: Vec<_> = self.groups.iter_mut().zip(members).collect();
+        pairs.sort_by_key(|(group, _)| able(group.as_ref()));
+        for (group, member) in pairs {
+            group.truncate(member, len)?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, seq: SeqId) -> Result<(), CacheError> {
+        let members = self.members(seq)?.clone();
+        for (group, member) in self.groups.iter_mut().zip(members) {
+            group.close(member)?;
+        }
+        self.sequences.remove(&seq);
+        Ok(())
+    }
+
+    fn len(&self, seq: SeqId) -> Result<usize, CacheError> {
+        let members = self.members(seq)?;
+        match self.groups.first().zip(members.first()) {
+            Some((group, &member)) => group.len(member),
+            None => Ok(0),
+        }
+    }
+
+    fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError> {
+        let members = batch.iter().map(|chunk| self.members(chunk.seq).cloned());
+        let members: Vec<Vec<SeqId>> = members.collect::<Result<_, _>>()?;
+        let mut steps = Vec::with_capacity(self.groups.len());
+        for (i, group) in self.groups.iter_mut().enumerate() {
+            let chunks = batch.iter().zip(&members).map(|(chunk, members)| Chunk {
+                seq: members[i],
+                tokens: chunk.tokens,
+            });
+            // A group without room drops the steps begun so far, which undoes them.
+            steps.push(group.begin(&chunks.collect::<Vec<_>>())?);
+        }
+        if steps.is_empty() {
+            return Err(CacheError::UnknownLayer(LayerId(0)));
+        }
+        let lengths = batch.iter().map(|c| c.tokens.len()).collect();
+        Ok(Box::new(GroupedStep {
+            steps,
+            group_of: &self.group_of,
+            lengths,
+        }))
+    }
+}
+
+struct GroupedStep<'a> {
+    steps: Vec<Box<dyn Step + 'a>>,
+    group_of: &'a BTreeMap<LayerId, usize>,
+    lengths: Vec<usize>,
+}
+
+impl<'a> GroupedStep<'a> {
+    fn step(&mut self, layer: LayerId) -> Result<&mut Box<dyn Step + 'a>, CacheError> {
+        let group = self.group_of.get(&layer);
+        let group = *group.ok_or(CacheError::UnknownLayer(layer))?;
+        Ok(&mut self.steps[group])
+    }
+}
+
+impl Step for GroupedStep<'_> {
+    fn positions(&self) -> &Tensor<1, Int> {
+        self.steps[0].positions()
+    }
+
+    fn extend(&mut self, layer: LayerId, rows: Rows) -> Result<(), CacheError> {
+        self.step(layer)?.extend(layer, rows)
+    }
+
+    fn attend(&mut self, layer: LayerId, query: Query) -> Result<Attended, CacheError> {
+        self.step(layer)?.attend(layer, query)
+    }
+
+    fn attend_fresh(&mut self, layer: LayerId, rows: Rows, query: Query) -> Result<Attended, CacheError> {
+        self.step(layer)?.attend_fresh(layer, rows, query)
+    }
+
+    fn extend_attend(&mut self, layer: LayerId, rows: Rows, query: Query) -> Result<Attended, CacheError> {
+        self.step(layer)?.extend_attend(layer, rows, query)
+    }
+
+    fn ready(&self) -> Result<(), CacheError> {
+        self.steps.iter().try_for_each(|step| step.ready())
+    }
+
+    fn commit(self: Box<Self>, accepted: Accept) -> Result<StepReport, CacheError> {
+        // Everything that can be refused is refused here, before any group has committed.
+        self.ready()?;
+        let accepted = accepted.resolve(&self.lengths)?;
+        let mut report = StepReport::default();
+        for step in self.steps {
+            let part = step.commit(Accept::Each(accepted.clone()))?;
+            report.kernels.extend(part.kernels);
+            report.accepted = part.accepted;
+        }
+        report.kernels.sort_unstable();
+        report.kernels.dedup();
+        Ok(report)
+    }
+}

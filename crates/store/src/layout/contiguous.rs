@@ -1,0 +1,100 @@
+//! Contiguous: each sequence has one region, position `p` in its slot `p`.
+
+use super::regions::Regions;
+use super::{Copy, Growth, Layout, Run, Shortage, Write};
+use kvlab_core::{SeqId, Truncate};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Contiguous {
+    capacity: usize,
+    sequences: usize,
+    regions: Regions,
+}
+
+impl Contiguous {
+    /// Room for `sequences` sequences of `capacity` tokens.
+    pub fn new(capacity: usize, sequences: usize) -> Self {
+        Self {
+            capacity,
+            sequences,
+            regions: Regions::new(sequences),
+        }
+    }
+}
+
+impl Layout for Contiguous {
+    fn name(&self) -> &'static str {
+        "contiguous"
+    }
+
+    fn slots(&self) -> usize {
+        self.capacity * self.sequences
+    }
+
+    fn rollback(&self) -> Truncate {
+        Truncate::Any
+    }
+
+    fn runs(&self, seq: SeqId, len: usize) -> Vec<Run> {
+        match self.regions.get(seq) {
+            Some(region) if len > 0 => vec![Run {
+                slot: region * self.capacity,
+                position: 0,
+                len,
+            }],
+            _ => Vec::new(),
+        }
+    }
+
+    fn check(&self, batch: &[Growth]) -> Result<(), Shortage> {
+        let over = |g: &&Growth| g.tokens > self.capacity.saturating_sub(g.start);
+        if let Some(growth) = batch.iter().find(over) {
+            return Err(Shortage {
+                what: "contiguous cache, in tokens of one sequence",
+                needed: growth.tokens,
+                free: self.capacity.saturating_sub(growth.start),
+            });
+        }
+        self.regions.check(batch)
+    }
+
+    fn append(&mut self, growth: Growth) -> Vec<Write> {
+        let region = self.regions.take(growth.seq);
+        let write = region.map(|region| Write {
+            offset: 0,
+            slot: region * self.capacity + growth.start,
+            len: growth.tokens,
+        });
+        write.into_iter().collect()
+    }
+
+    fn fork(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<Vec<Copy>, Shortage> {
+        let Some(source) = self.regions.get(from) else {
+            return Ok(Vec::new());
+        };
+        let growth = Growth {
+            seq: to,
+            start: 0,
+            tokens: len,
+        };
+        self.regions.check(&[growth])?;
+        let copy = self.regions.take(to).map(|target| Copy {
+            from: source * self.capacity,
+            to: target * self.capacity,
+            len,
+        });
+        Ok(copy.into_iter().filter(|copy| copy.len > 0).collect())
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), usize> {
+        if len == 0 {
+            self.regions.release(seq);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, seq: SeqId) {
+        self.regions.release(seq);
+    }
+}

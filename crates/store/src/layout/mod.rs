@@ -1,0 +1,126 @@
+//! Layouts: which slots of the storage a sequence has. Integers only; no tensor comes near.
+
+mod contiguous;
+mod forgetful;
+mod regions;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use contiguous::Contiguous;
+pub use forgetful::Forgetful;
+pub use ring::Ring;
+
+use kvlab_core::{SeqId, Truncate};
+
+/// Consecutive slots that hold consecutive positions of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First slot.
+    pub slot: usize,
+    /// Position of the row in the first slot.
+    pub position: usize,
+    /// Rows.
+    pub len: usize,
+}
+
+impl Run {
+    /// The rows from `position` on, if there are any.
+    pub fn from(self, position: usize) -> Option<Self> {
+        let skip = position.saturating_sub(self.position);
+        (skip < self.len).then(|| Self {
+            slot: self.slot + skip,
+            position: self.position + skip,
+            len: self.len - skip,
+        })
+    }
+
+    /// The rows before `position`, if there are any.
+    pub fn until(self, position: usize) -> Option<Self> {
+        let len = position.saturating_sub(self.position).min(self.len);
+        (len > 0).then_some(Self { len, ..self })
+    }
+}
+
+/// A piece of a chunk, and where it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// First row of the piece, counted in the chunk.
+    pub offset: usize,
+    /// First slot.
+    pub slot: usize,
+    /// Rows.
+    pub len: usize,
+}
+
+/// Slots to copy, for a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// First slot to read.
+    pub from: usize,
+    /// First slot to write.
+    pub to: usize,
+    /// Rows.
+    pub len: usize,
+}
+
+/// Too little of something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// Of what.
+    pub what: &'static str,
+    /// Needed.
+    pub needed: usize,
+    /// Free.
+    pub free: usize,
+}
+
+/// The new tokens of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// Which.
+    pub seq: SeqId,
+    /// Its length so far.
+    pub start: usize,
+    /// Tokens to add, at least one.
+    pub tokens: usize,
+}
+
+/// A rule for placing the rows of sequences into slots. The caller knows the length of each sequence.
+pub trait Layout: Send {
+    /// Its name in a config.
+    fn name(&self) -> &'static str;
+
+    /// Slots in all.
+    fn slots(&self) -> usize;
+
+    /// How far sequences can be cut back.
+    fn rollback(&self) -> Truncate;
+
+    /// The rows that a sequence of `len` tokens still has, in order of position.
+    fn runs(&self, seq: SeqId, len: usize) -> Vec<Run>;
+
+    /// Whether all of these can be added at once.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    fn check(&self, batch: &[Growth]) -> Result<(), Shortage>;
+
+    /// Adds tokens, and says which of their rows to write where. [`check`](Self::check) has passed for them or more.
+    fn append(&mut self, growth: Growth) -> Vec<Write>;
+
+    /// Gives the sequence `to` slots of its own for the rows that `from` has, `len` tokens long.
+    ///
+    /// # Errors
+    /// What there is too little of; then nothing changed.
+    fn fork(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<Vec<Copy>, Shortage>;
+
+    /// Forgets the rows from position `len` on of a sequence that is longer than that.
+    ///
+    /// # Errors
+    /// The shortest length that is still possible; then nothing changed.
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), usize>;
+
+    /// Frees the slots of a sequence. Unknown ones have none.
+    fn close(&mut self, seq: SeqId);
+}

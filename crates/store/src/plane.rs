@@ -1,0 +1,132 @@
+//! Planes: the tensors that rows live in.
+
+use crate::layout::Run;
+use burn::tensor::{Int, Tensor};
+use kvlab_core::Bytes;
+
+/// One tensor of the storage, `[slots, heads, width]`.
+#[derive(Clone, Debug)]
+pub enum Plane {
+    /// Numbers, or scales.
+    Float(Tensor<3>),
+    /// Codes.
+    Int(Tensor<3, Int>),
+}
+
+impl Plane {
+    /// Slots, heads, width.
+    pub fn dims(&self) -> [usize; 3] {
+        match self {
+            Self::Float(t) => t.dims(),
+            Self::Int(t) => t.dims(),
+        }
+    }
+
+    /// Bytes of the whole tensor.
+    pub fn bytes(&self) -> Bytes {
+        let size = match self {
+            Self::Float(t) => t.dtype().size(),
+            Self::Int(t) => t.dtype().size(),
+        };
+        Bytes((self.dims().iter().product::<usize>() * size) as u64)
+    }
+
+    /// Whether a write goes into the buffer itself: nobody else holds it or a view of it.
+    pub fn can_mut(&self) -> bool {
+        match self {
+            Self::Float(t) => t.can_mut(),
+            Self::Int(t) => t.can_mut(),
+        }
+    }
+
+    /// Rows `from..from + len`, as a view.
+    pub fn rows(&self, from: usize, len: usize) -> Self {
+        let [_, heads, width] = self.dims();
+        let ranges = [from..from + len, 0..heads, 0..width];
+        match self {
+            Self::Float(t) => Self::Float(t.clone().slice(ranges)),
+            Self::Int(t) => Self::Int(t.clone().slice(ranges)),
+        }
+    }
+
+    /// Writes `rows` from slot `slot` on, in place.
+    pub fn write(&mut self, slot: usize, rows: Self) {
+        let [len, heads, width] = rows.dims();
+        let ranges = [slot..slot + len, 0..heads, 0..width];
+        match (self, rows) {
+            (Self::Float(t), Self::Float(rows)) => t.inplace(|t| t.slice_assign(ranges, rows)),
+            (Self::Int(t), Self::Int(rows)) => t.inplace(|t| t.slice_assign(ranges, rows)),
+            // A codec encodes into the kinds of plane that it allocates: nothing else reaches this.
+            (Self::Float(_), Self::Int(_)) | (Self::Int(_), Self::Float(_)) => {
+                debug_assert!(false, "a codec mixed up its planes");
+            }
+        }
+    }
+
+    /// The same rows in a buffer of their own, bit for bit, by way of the host. A view would keep the plane
+    /// from being written in place.
+    pub fn detached(self) -> Self {
+        match self {
+            Self::Float(t) => {
+                let (device, dtype) = (t.device(), t.dtype());
+                Self::Float(Tensor::from_data(t.into_data(), (&device, dtype)))
+            }
+            Self::Int(t) => {
+                let (device, dtype) = (t.device(), t.dtype());
+                Self::Int(Tensor::from_data(t.into_data(), (&device, dtype)))
+            }
+        }
+    }
+}
+
+/// The planes of one layer.
+#[derive(Clone, Debug, Default)]
+pub struct LayerStore {
+    /// Planes of the keys.
+    pub key: Vec<Plane>,
+    /// Planes of the values; none where the value is a prefix of the key.
+    pub value: Vec<Plane>,
+}
+
+impl LayerStore {
+    /// Every plane.
+    pub fn planes(&self) -> impl Iterator<Item = &Plane> {
+        self.key.iter().chain(&self.value)
+    }
+
+    /// Bytes of all planes.
+    pub fn bytes(&self) -> Bytes {
+        self.planes().map(Plane::bytes).sum()
+    }
+
+    /// Rows `from..from + len` of every plane, as views.
+    pub fn rows(&self, from: usize, len: usize) -> Self {
+        let cut = |planes: &[Plane]| planes.iter().map(|p| p.rows(from, len)).collect();
+        Self {
+            key: cut(&self.key),
+            value: cut(&self.value),
+        }
+    }
+
+    /// The rows of a run, as views.
+    pub fn run(&self, run: Run) -> Self {
+        self.rows(run.slot, run.len)
+    }
+
+    /// Writes rows into every plane, in place.
+    pub fn write(&mut self, slot: usize, rows: Self) {
+        let planes = self.key.iter_mut().chain(&mut self.value);
+        for (plane, rows) in planes.zip(rows.key.into_iter().chain(rows.value)) {
+            plane.write(slot, rows);
+        }
+    }
+
+    /// See [`Plane::detached`].
+    pub fn detached(self) -> Self {
+        let copy = |planes: Vec<Plane>| planes.into_iter().map(Plane::detached).collect();
+        Self {
+            key: copy(self.key),
+            value: copy(self.value),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What a variant is to the engine: how it fits a model's attention, and how its cache is built.
+
+use crate::cache::{Adopt, Parts, StoredCache};
+use crate::layout::{Contiguous, Ring};
+use crate::{Codec, Kernel, Layout};
+use burn::tensor::Device;
+use kvlab_core::{
+    Adaptation, AttentionShape, CacheSpec, Exactness, KvCache, LayerId, LayerSpec, Retention,
+    RowSpec,
+};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// A way to cache attention. One crate (or one file) and one line in the engine's registry.
+pub trait Variant: Send + Sync {
+    /// Its name in a config.
+    fn name(&self) -> &'static str;
+
+    /// One line for `kvlab inspect` and the docs.
+    fn summary(&self) -> &'static str;
+
+    /// The keys of `[cache]` that it reads besides those that every cache has.
+    fn options(&self) -> &'static [&'static str];
+
+    /// The layouts it can take, the default first. `ring` is the default of a layer with a window instead,
+    /// where it is among them.
+    fn layouts(&self) -> &'static [&'static str] {
+        &["contiguous", "ring"]
+    }
+
+    /// How it would hold a layer of this shape.
+    ///
+    /// # Errors
+    /// Why it cannot, in words that name the option or the model's property.
+    fn fit(&self, shape: &AttentionShape, options: &Options) -> Result<Fit, String>;
+
+    /// The spec of the cache that [`build`](Self::build) would allocate.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    fn spec(&self, plan: &Plan) -> Result<CacheSpec, BuildError> {
+        plan.stored_spec(self.name())
+    }
+
+    /// Allocates a cache for layers that all fit, with one layout and one window.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    fn build(&self, plan: &Plan) -> Result<Box<dyn KvCache>, BuildError>;
+}
+
+/// How a variant holds one layer.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// What a token stores.
+    pub row: RowSpec,
+    /// Which rows are kept.
+    pub retention: Retention,
+    /// What the model must do to its layer.
+    pub adaptation: Adaptation,
+    /// Whether the output stays that of the model's own attention.
+    pub exactness: Exactness,
+}
+
+/// Options of a variant, from `[cache]`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options(pub BTreeMap<String, serde_json::Value>);
+
+impl Options {
+    /// A whole number of at least 1.
+    ///
+    /// # Errors
+    /// If it is there and is something else.
+    pub fn positive(&self, key: &str) -> Result<Option<usize>, String> {
+        match self.count(key)? {
+            Some(0) => Err(format!("cache.{key} must be at least 1")),
+            n => Ok(n),
+        }
+    }
+
+    /// A whole number of at least 0.
+    ///
+    /// # Errors
+    /// If it is there and is something else.
+    pub fn count(&self, key: &str) -> Result<Option<usize>, String> {
+        let Some(value) = self.0.get(key) else {
+            return Ok(None);
+        };
+        let n = value.as_u64().and_then(|n| usize::try_from(n).ok());
+        n.map(Some)
+            .ok_or_else(|| format!("cache.{key} must be a whole number, not {value}"))
+    }
+}
+
+/// One layer of a cache to be built.
+#[derive(Clone)]
+pub struct LayerPlan {
+    /// Which.
+    pub layer: LayerId,
+    /// The model's attention.
+    pub shape: AttentionShape,
+    /// What is stored of it.
+    pub row: RowSpec,
+    /// Codecs of keys and values.
+    pub codecs: [&'static dyn Codec; 2],
+}
+
+/// A cache to be built.
+#[derive(Clone)]
+pub struct Plan {
+    /// Its layers; they all have one visibility and one retention.
+    pub layers: Vec<LayerPlan>,
+    /// Name of the layout.
+    pub layout: String,
+    /// Tokens a sequence can have.
+    pub capacity: usize,
+    /// Sequences with rows at the same time.
+    pub sequences: usize,
+    /// Which rows are kept.
+    pub retention: Retention,
+    /// Whether the output stays that of the model's own attention.
+    pub exactness: Exactness,
+    /// Kernels, best first.
+    pub kernels: &'static [&'static dyn Kernel],
+    /// Where to allocate.
+    pub device: Device,
+}
+
+impl Plan {
+    /// The spec of a cache after this plan.
+    pub fn spec_with(&self, variant: &str, layout: &str, rows_per_sequence: usize) -> CacheSpec {
+        let layers = self.layers.iter().map(|plan| LayerSpec {
+            layer: plan.layer,
+            variant: variant.into(),
+            layout: layout.into(),
+            query_heads: plan.shape.query_heads,
+            row: plan.row,
+            visibility: plan.shape.visibility,
+            retention: self.retention,
+            key: plan.codecs[0].format(),
+            value: plan.codecs[1].format(),
+            rows_per_sequence,
+        });
+        CacheSpec {
+            variant: variant.into(),
+            layers: layers.collect(),
+            capacity: self.capacity,
+            sequences: self.sequences,
+            exactness: self.exactness.clone(),
+        }
+    }
+
+    /// The layout, with the rows that it holds of one sequence.
+    fn layout(&self) -> Result<(Box<dyn Layout>, usize), BuildError> {
+        let (capacity, sequences) = (self.capacity, self.sequences);
+        match self.layout.as_str() {
+            "contiguous" => Ok((Box::new(Contiguous::new(capacity, sequences)), capacity)),
+            "ring" => {
+                let seen = self.layers.iter().filter_map(|l| l.shape.visibility.window());
+                let seen = seen.max();
+                let (kept, sinks) = match self.retention {
+                    Retention::All => (None, 0),
+                    Retention::Window { window, sinks } => (Some(window.get()), sinks),
+                };
+                let window = seen.into_iter().chain(kept).min();
+                let window = window.ok_or_else(|| BuildError::Refused(NO_WINDOW.into()))?;
+                let ring = Ring::new(window, sinks, capacity, sequences);
+                let rows = ring.rows_per_sequence();
+                Ok((Box::new(ring), rows))
+            }
+            other => Err(BuildError::Refused(format!(
+                "there is no layout {other:?}; known are contiguous and ring"
+            ))),
+        }
+    }
+
+    /// The spec of the cache that [`store`](Self::store) would build.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn stored_spec(&self, variant: &str) -> Result<CacheSpec, BuildError> {
+        let (layout, rows) = self.layout()?;
+        Ok(self.spec_with(variant, layout.name(), rows))
+    }
+
+    /// A [`StoredCache`] after this plan.
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn store(&self, variant: &str, adopt: Adopt) -> Result<StoredCache, BuildError> {
+        let (layout, rows) = self.layout()?;
+        for plan in &self.layers {
+            let dims = [plan.row.key, plan.row.stored_value_dim()];
+            for (codec, dim) in plan.codecs.iter().zip(dims) {
+                let ok = codec.check(dim, &self.device);
+                ok.map_err(|reason| BuildError::Codec {
+                    layer: plan.layer,
+                    codec: codec.name(),
+                    reason,
+                })?;
+            }
+        }
+        Ok(StoredCache::new(Parts {
+            spec: self.spec_with(variant, layout.name(), rows),
+            codecs: self.layers.iter().map(|l| l.codecs).collect(),
+            layout,
+            kernels: self.kernels,
+            adopt,
+            remembers: true,
+            device: self.device.clone(),
+        }))
+    }
+}
+
+const NO_WINDOW: &str = "layout = \"ring\" needs a window: this layer sees every row, and the cache keeps every row; use layout = \"contiguous\", or variant = \"swa\" with a window";
+
+/// Why a cache could not be built.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+pub enum BuildError {
+    /// The parts do not go together.
+    #[error("{0}")]
+    Refused(String),
+    /// A codec cannot hold these rows here.
+    #[error("{layer}: cache format {codec}: {reason}")]
+    Codec {
+        /// The layer.
+        layer: LayerId,
+        /// The codec.
+        codec: &'static str,
+        /// Why not.
+        reason: String,
+    },
+}

@@ -1,0 +1,234 @@
+//! Every variant, layout and codec as a subject of the laws.
+
+use burn::tensor::{Device, Tensor};
+use kvlab_core::{
+    Accept, AttentionShape, Chunk, KvCache, LatentShape, LayerId, Query, Retention, RowSpec, Rows, SeqId, Value,
+    Visibility,
+};
+use kvlab_store::{Codec, Grouped, LayerPlan, Options, Plan, StoredCache, Variant, codec};
+use kvlab_testkit::{Layer, Size, Subject};
+use serde_json::json;
+use std::num::NonZeroUsize;
+
+fn heads(query_heads: usize, kv_heads: usize) -> AttentionShape {
+    AttentionShape {
+        query_heads,
+        kv_heads,
+        key: 8,
+        value: 6,
+        rotary: 8,
+        latent: None,
+        visibility: Visibility::Causal,
+    }
+}
+
+fn windowed(window: usize, shape: AttentionShape) -> AttentionShape {
+    AttentionShape {
+        visibility: Visibility::Window(NonZeroUsize::new(window).unwrap()),
+        ..shape
+    }
+}
+
+fn latent() -> AttentionShape {
+    AttentionShape {
+        latent: Some(LatentShape { rank: 6, rope: 4 }),
+        ..heads(4, 4)
+    }
+}
+
+fn options(pairs: serde_json::Value) -> Options {
+    let pairs = pairs.as_object().unwrap().clone();
+    Options(pairs.into_iter().collect())
+}
+
+/// Variant, shape of its layers, options.
+fn cases() -> Vec<(&'static str, AttentionShape, Options)> {
+    let none = Options::default;
+    vec![
+        ("none", heads(4, 2), none()),
+        ("none", windowed(4, heads(4, 2)), none()),
+        ("mha", heads(4, 4), none()),
+        ("mha", heads(4, 2), none()),
+        ("gqa", heads(4, 2), none()),
+        ("gqa", heads(6, 3), none()),
+        ("gqa", windowed(4, heads(4, 2)), none()),
+        ("mqa", heads(4, 1), none()),
+        ("swa", windowed(1, heads(4, 2)), none()),
+        ("swa", windowed(4, heads(4, 2)), none()),
+        ("swa", heads(4, 2), options(json!({"window": 4}))),
+        ("swa", heads(4, 4), options(json!({"window": 3, "sinks": 2}))),
+        ("swa", windowed(8, heads(4, 2)), options(json!({"window": 4, "sinks": 1}))),
+        ("swa", latent(), options(json!({"window": 5}))),
+        ("mla", latent(), none()),
+        ("mla", windowed(4, latent()), none()),
+    ]
+}
+
+fn plan(variant: &dyn Variant, shape: &AttentionShape, options: &Options, layers: usize) -> Plan {
+    let fit = variant.fit(shape, options).unwrap();
+    Plan {
+        layers: (0..layers)
+            .map(|layer| LayerPlan {
+                layer: LayerId(layer),
+                shape: shape.clone(),
+                row: fit.row,
+                codecs: [codec::EXACT; 2],
+            })
+            .collect(),
+        layout: String::new(),
+        capacity: 0,
+        sequences: 0,
+        retention: fit.retention,
+        exactness: fit.exactness,
+        kernels: kvlab_kernels::ALL,
+        device: Device::flex(),
+    }
+}
+
+/// The rows that the model hands over: its own, whatever is made of them.
+fn layer(shape: &AttentionShape, retention: Retention) -> Layer {
+    Layer {
+        row: shape.native_row(),
+        query_heads: shape.query_heads,
+        visibility: shape.visibility,
+        retention,
+    }
+}
+
+/// Rows and queries are of magnitude 1, scores of magnitude 4: the error of a stored number, times what it does to
+/// scores and values.
+fn tolerance(codec: &dyn Codec) -> f64 {
+    f64::from(codec.relative_error()) * 16.0 + 2e-5
+}
+
+fn subject(
+    variant: &'static dyn Variant,
+    (shape, options): (&AttentionShape, &Options),
+    layout: &'static str,
+    codec: &'static dyn Codec,
+    device: &Device,
+) -> Subject {
+    let mut plan = plan(variant, shape, options, 2);
+    plan.device = device.clone();
+    plan.layout = layout.into();
+    plan.layers.iter_mut().for_each(|l| l.codecs = [codec; 2]);
+    Subject {
+        name: format!("{} {layout} {} {shape:?} {options:?}", variant.name(), codec.name()),
+        layers: vec![layer(shape, plan.retention); 2],
+        tolerance: tolerance(codec),
+        device: device.clone(),
+        build: Box::new(move |size: Size| {
+            let plan = Plan {
+                capacity: size.capacity,
+                sequences: size.sequences,
+                ..plan.clone()
+            };
+            variant.build(&plan).unwrap()
+        }),
+    }
+}
+
+/// Every variant of the registry in every layout and codec that it takes.
+pub fn cpu() -> Vec<Subject> {
+    all(&Device::flex(), |_| true)
+}
+
+/// The same on a graphics device, if there is one: one codec each, and layers without the odd sizes.
+pub fn wgpu() -> Option<Vec<Subject>> {
+    let name = kvlab_config::Device::Wgpu(None);
+    let device = kvlab_engine::OpenDevice::open(name).ok()?.device;
+    let few = |name: &str| name.contains("f16") && !name.contains("bf16") || name.starts_with("mla contiguous f32");
+    Some(all(&device, few).into_iter().step_by(3).collect())
+}
+
+fn all(device: &Device, keep: impl Fn(&str) -> bool) -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for (name, shape, options) in cases() {
+        let variant = kvlab_engine::registry::variant(name).unwrap();
+        for layout in variant.layouts() {
+            for codec in codec::ALL {
+                let fits = plan(variant, &shape, &options, 1);
+                let windowed = shape.visibility.window().is_some() || fits.retention != Retention::All;
+                // A ring needs a window; rows that are not stored have no format.
+                let pointless = (*layout == "ring" && !windowed) || (*layout == "none" && codec.name() != "f32");
+                if !pointless {
+                    let subject = subject(variant, (&shape, &options), layout, *codec, device);
+                    subjects.extend(keep(&subject.name).then_some(subject));
+                }
+            }
+        }
+    }
+    let hybrid = hybrid(device);
+    subjects.extend(keep(&hybrid.name).then_some(hybrid));
+    subjects
+}
+
+/// Layers 0 and 2 with a window in a ring, layer 1 with everything.
+fn hybrid(device: &Device) -> Subject {
+    let shapes = [windowed(4, heads(4, 2)), heads(4, 2), windowed(4, heads(4, 2))];
+    let device_ = device.clone();
+    Subject {
+        name: "grouped ring+contiguous f32".into(),
+        layers: shapes.iter().map(|s| layer(s, Retention::All)).collect(),
+        tolerance: tolerance(codec::EXACT),
+        device: device.clone(),
+        build: Box::new(move |size| {
+            let group = |variant: &str, layout: &str, ids: &[usize], shape: &AttentionShape| {
+                let variant = kvlab_engine::registry::variant(variant).unwrap();
+                let mut plan = plan(variant, shape, &Options::default(), ids.len());
+                for (layer, id) in plan.layers.iter_mut().zip(ids) {
+                    layer.layer = LayerId(*id);
+                }
+                plan.layout = layout.into();
+                plan.capacity = size.capacity;
+                plan.sequences = size.sequences;
+                plan.device = device_.clone();
+                variant.build(&plan).unwrap()
+            };
+            Box::new(Grouped::new(vec![
+                group("swa", "ring", &[0, 2], &shapes[0]),
+                group("gqa", "contiguous", &[1], &shapes[1]),
+            ]))
+        }),
+    }
+}
+
+/// Stored caches, for a look at their planes.
+pub fn stored() -> Vec<(String, StoredCache)> {
+    let mut caches = Vec::new();
+    for layout in ["contiguous", "ring"] {
+        for codec in codec::ALL {
+            let variant = kvlab_engine::registry::variant("swa").unwrap();
+            let mut plan = plan(variant, &windowed(4, heads(4, 2)), &Options::default(), 2);
+            plan.layers.iter_mut().for_each(|l| l.codecs = [*codec; 2]);
+            plan.layout = layout.into();
+            plan.capacity = 32;
+            plan.sequences = 2;
+            let cache = plan.store("swa", |_, rows| rows).unwrap();
+            caches.push((format!("{layout} {}", codec.name()), cache));
+        }
+    }
+    caches
+}
+
+/// A step with numbers that do not matter.
+pub fn feed(cache: &mut StoredCache, seq: SeqId, tokens: usize) {
+    let device = Device::flex();
+    let row: RowSpec = cache.spec().layers[0].row;
+    let query_heads = cache.spec().layers[0].query_heads;
+    let layers: Vec<_> = cache.spec().layers.iter().map(|l| l.layer).collect();
+    let ids = vec![1; tokens];
+    let mut step = cache.begin(&[Chunk { seq, tokens: &ids }]).unwrap();
+    for layer in layers {
+        let rows = Rows {
+            key: Tensor::ones([tokens, row.heads, row.key], &device),
+            value: match row.value {
+                Value::Own(dim) => Some(Tensor::ones([tokens, row.heads, dim], &device)),
+                Value::PrefixOfKey(_) => None,
+            },
+        };
+        let query = Query::new(Tensor::ones([tokens, query_heads, row.key], &device), 1.0);
+        step.extend_attend(layer, rows, query).unwrap();
+    }
+    step.commit(Accept::All).unwrap();
+}
