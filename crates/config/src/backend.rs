@@ -20,10 +20,15 @@ impl BackendConfig {
     pub(crate) fn read(mut section: Section<'_>, findings: &mut Findings) -> Self {
         let device = section.take("device").and_then(|field| {
             let text = field.text(findings)?;
-            text.parse().map_err(|error| findings.add(field.at(), format!("`{}`: {error}", field.path), None)).ok()
+            text.parse()
+                .map_err(|error| findings.add(field.at(), format!("`{}`: {error}", field.path), None))
+                .ok()
         });
         let threads = section.take("threads").and_then(|field| field.whole(1, findings));
         section.finish(findings);
-        Self { device: device.unwrap_or_default(), threads }
+        Self {
+            device: device.unwrap_or_default(),
+            threads,
+        }
     }
 }

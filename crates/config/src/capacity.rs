@@ -38,7 +38,13 @@ pub enum CapacityError {
 }
 
 /// Units of bytes, largest first: name, bytes.
-const UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const UNITS: [(&str, u64); 5] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+];
 
 impl FromStr for Capacity {
     type Err = CapacityError;
@@ -46,7 +52,9 @@ impl FromStr for Capacity {
     /// Reads `8192`, `8192 tokens`, `2 GiB`, `1.5 GiB`, `512 MiB`, `64 KiB`, `1000000 B`.
     fn from_str(text: &str) -> Result<Self, CapacityError> {
         let text = text.trim();
-        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+        let split = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')
+            .unwrap_or(text.len());
         let (number, unit) = (&text[..split], text[split..].trim());
         let Some((digits, decimals)) = digits(number) else {
             return Err(CapacityError::NoNumber(text.to_owned()));
@@ -166,7 +174,12 @@ mod tests {
         assert_eq!(parse("2 pages"), CapacityError::Unit("pages".into()));
         assert!(matches!(parse("1.5 tokens"), CapacityError::Fraction(_, "tokens")));
         assert!(matches!(parse("0.3 KiB"), CapacityError::Fraction(_, "bytes")));
-        for text in ["8388608 TiB", "9223372036854775808", &format!("{} TiB", "9".repeat(60)), &format!("0.{}1 B", "0".repeat(50))] {
+        for text in [
+            "8388608 TiB",
+            "9223372036854775808",
+            &format!("{} TiB", "9".repeat(60)),
+            &format!("0.{}1 B", "0".repeat(50)),
+        ] {
             assert!(matches!(parse(text), CapacityError::TooLarge(_)), "{text}");
         }
         assert_eq!("8388607 TiB".parse(), Ok(Capacity::Bytes(8_388_607 << 40)));

@@ -42,9 +42,10 @@ impl FromStr for Device {
         let index = || match index {
             None => Ok(None),
             // `usize::from_str` takes a sign, a device index does not.
-            Some(index) if index.bytes().all(|byte| byte.is_ascii_digit()) => {
-                index.parse().map(Some).map_err(|_| DeviceError::Index(index.to_owned()))
-            }
+            Some(index) if index.bytes().all(|byte| byte.is_ascii_digit()) => index
+                .parse()
+                .map(Some)
+                .map_err(|_| DeviceError::Index(index.to_owned())),
             Some(index) => Err(DeviceError::Index(index.to_owned())),
         };
         match name {
@@ -88,7 +89,10 @@ mod tests {
     #[test]
     fn every_device_prints_as_it_is_written() {
         for text in ["cpu", "wgpu", "wgpu:0", "wgpu:12", "cuda", "cuda:1"] {
-            assert_eq!(text.parse::<Device>().map(|device| device.to_string()).as_deref(), Ok(text));
+            assert_eq!(
+                text.parse::<Device>().map(|device| device.to_string()).as_deref(),
+                Ok(text)
+            );
         }
     }
 
@@ -102,7 +106,10 @@ mod tests {
             ("cuda:", DeviceError::Index(String::new())),
             ("cuda:-1", DeviceError::Index("-1".into())),
             ("cuda:+1", DeviceError::Index("+1".into())),
-            ("wgpu:99999999999999999999999", DeviceError::Index("99999999999999999999999".into())),
+            (
+                "wgpu:99999999999999999999999",
+                DeviceError::Index("99999999999999999999999".into()),
+            ),
         ];
         for (text, expect) in cases {
             assert_eq!(text.parse::<Device>(), Err(expect));

@@ -53,7 +53,10 @@ pub(crate) type SyntaxError = (String, Range<usize>);
 /// The tree of `text`; `at` turns bytes of the text into a place.
 pub(crate) fn parse(text: &str, at: &dyn Fn(Range<usize>) -> At) -> Result<Node, SyntaxError> {
     match DeTable::parse(text) {
-        Ok(table) => Ok(Node { at: at(0..0), value: Value::Table(convert_table(table.into_inner(), at)) }),
+        Ok(table) => Ok(Node {
+            at: at(0..0),
+            value: Value::Table(convert_table(table.into_inner(), at)),
+        }),
         Err(error) => Err((error.message().replace('\n', ", "), error.span().unwrap_or(0..0))),
     }
 }
@@ -145,7 +148,10 @@ impl Node {
             Value::Boolean(value) => toml::Value::Boolean(*value),
             Value::Array(items) => toml::Value::Array(items.iter().filter_map(Self::to_toml).collect()),
             Value::Table(table) => {
-                let entries = table.0.iter().filter_map(|entry| Some((entry.key.clone(), entry.node.to_toml()?)));
+                let entries = table
+                    .0
+                    .iter()
+                    .filter_map(|entry| Some((entry.key.clone(), entry.node.to_toml()?)));
                 toml::Value::Table(entries.collect())
             }
             Value::HugeInteger(_) | Value::Unset => return None,

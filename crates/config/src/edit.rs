@@ -72,11 +72,20 @@ fn read_set(set: &str, findings: &mut Findings) -> Option<Assignment> {
     };
     let value = value.trim();
     let node = match single(&format!("v = {value}"), &at) {
-        _ if value.is_empty() => Node { at: at.clone(), value: Value::Unset },
+        _ if value.is_empty() => Node {
+            at: at.clone(),
+            value: Value::Unset,
+        },
         Some(entry) if entry.key == "v" => entry.node,
-        _ => Node { at: at.clone(), value: Value::Text(value.to_owned()) },
+        _ => Node {
+            at: at.clone(),
+            value: Value::Text(value.to_owned()),
+        },
     };
-    Some(Assignment { path, node: with_unset(node) })
+    Some(Assignment {
+        path,
+        node: with_unset(node),
+    })
 }
 
 /// The only entry of a TOML text.
@@ -91,7 +100,10 @@ fn read_path(key: &str, at: &At) -> Option<Vec<Step>> {
     let mut path = Vec::new();
     let mut entry = single(&format!("{} = 0", key.trim()), at)?;
     loop {
-        path.push(Step { name: entry.key, at: at.clone() });
+        path.push(Step {
+            name: entry.key,
+            at: at.clone(),
+        });
         entry = match entry.node.value {
             Value::Integer(0) => return Some(path),
             Value::Table(Table(mut entries)) => entries.pop()?,
@@ -106,7 +118,10 @@ pub(crate) fn apply(root: &mut Node, assignment: &Assignment, findings: &mut Fin
     for (depth, step) in assignment.path.iter().enumerate() {
         let so_far = || dotted(assignment.path.get(..depth).unwrap_or_default());
         if matches!(here.value, Value::Unset) {
-            *here = Node { at: step.at.clone(), value: Value::Table(Table::default()) };
+            *here = Node {
+                at: step.at.clone(),
+                value: Value::Table(Table::default()),
+            };
         }
         let shown = here.describe();
         here = match &mut here.value {
@@ -124,7 +139,11 @@ pub(crate) fn apply(root: &mut Node, assignment: &Assignment, findings: &mut Fin
                 }
             }
             _ => {
-                let message = format!("`{}` cannot be set: `{}` is {shown}, not a table", assignment.dotted(), so_far());
+                let message = format!(
+                    "`{}` cannot be set: `{}` is {shown}, not a table",
+                    assignment.dotted(),
+                    so_far()
+                );
                 findings.add(&step.at, message, Some(format!("set `{}` as a whole", so_far())));
                 return;
             }
@@ -138,8 +157,15 @@ fn child<'t>(table: &'t mut Table, step: &Step, last: bool) -> &'t mut Node {
     let found = table.0.iter().position(|entry| entry.key == step.name);
     let index = found.unwrap_or(table.0.len());
     if found.is_none() {
-        let node = Node { at: step.at.clone(), value: Value::Unset };
-        table.0.push(Entry { key: step.name.clone(), key_at: step.at.clone(), node });
+        let node = Node {
+            at: step.at.clone(),
+            value: Value::Unset,
+        };
+        table.0.push(Entry {
+            key: step.name.clone(),
+            key_at: step.at.clone(),
+            node,
+        });
     }
     let entry = &mut table.0[index];
     if last {

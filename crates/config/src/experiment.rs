@@ -4,6 +4,7 @@ mod base;
 mod cells;
 mod overrides;
 mod read;
+mod variants;
 mod workload;
 
 use serde::{Deserialize, Serialize};

@@ -24,14 +24,23 @@ pub struct GenerateConfig {
 
 impl Default for GenerateConfig {
     fn default() -> Self {
-        Self { max_new_tokens: 64, temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0, ignore_eos: false }
+        Self {
+            max_new_tokens: 64,
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            seed: 0,
+            ignore_eos: false,
+        }
     }
 }
 
 impl GenerateConfig {
     pub(crate) fn read(mut section: Section<'_>, findings: &mut Findings) -> Self {
         let default = Self::default();
-        let max_new_tokens = section.take("max_new_tokens").and_then(|field| field.whole(1, findings));
+        let max_new_tokens = section
+            .take("max_new_tokens")
+            .and_then(|field| field.whole(1, findings));
         let temperature_field = section.take("temperature");
         let temperature = temperature_field
             .as_ref()
@@ -40,7 +49,11 @@ impl GenerateConfig {
         let top_k = top_k_field.as_ref().and_then(|field| field.whole(0, findings));
         let top_p_field = section.take("top_p");
         let top_p = top_p_field.as_ref().and_then(|field| {
-            field.number("a number above 0 and at most 1", |value| value > 0.0 && value <= 1.0, findings)
+            field.number(
+                "a number above 0 and at most 1",
+                |value| value > 0.0 && value <= 1.0,
+                findings,
+            )
         });
         let seed = section.take("seed").and_then(|field| field.seed(findings));
         let ignore_eos = section.take("ignore_eos").and_then(|field| field.boolean(findings));
@@ -56,7 +69,10 @@ impl GenerateConfig {
             if let (true, true, Some(field)) = (greedy, chosen, field) {
                 findings.add(
                     field.at(),
-                    format!("`{}` has no effect: `generate.temperature` is 0, which takes the most likely token", field.path),
+                    format!(
+                        "`{}` has no effect: `generate.temperature` is 0, which takes the most likely token",
+                        field.path
+                    ),
                     Some("set a temperature above 0, or remove the key".to_owned()),
                 );
             }

@@ -29,13 +29,21 @@ impl VariantInfo {
     /// A variant that stores rows.
     #[must_use]
     pub const fn new(name: &'static str, options: &'static [&'static str]) -> Self {
-        Self { name, options, stores_rows: true }
+        Self {
+            name,
+            options,
+            stores_rows: true,
+        }
     }
 
     /// A variant that keeps no rows and so takes no storage keys.
     #[must_use]
     pub const fn without_rows(name: &'static str) -> Self {
-        Self { name, options: &[], stores_rows: false }
+        Self {
+            name,
+            options: &[],
+            stores_rows: false,
+        }
     }
 }
 

@@ -98,7 +98,14 @@ impl ModelConfig {
         let backend = BackendConfig::read(section.section("backend", findings), findings);
         let generate = GenerateConfig::read(section.section("generate", findings), findings);
         section.finish(findings);
-        Some(Self { schema: SCHEMA, name: name?.to_owned(), model: model?, cache, backend, generate })
+        Some(Self {
+            schema: SCHEMA,
+            name: name?.to_owned(),
+            model: model?,
+            cache,
+            backend,
+            generate,
+        })
     }
 }
 
@@ -106,7 +113,13 @@ impl ModelConfig {
 pub(crate) fn open(path: &Path) -> Result<(String, &Path, String), ConfigErrors> {
     let name = path.display().to_string();
     match read(path) {
-        Ok(text) => Ok((name, path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")), text)),
+        Ok(text) => Ok((
+            name,
+            path.parent()
+                .filter(|dir| !dir.as_os_str().is_empty())
+                .unwrap_or(Path::new(".")),
+            text,
+        )),
         Err(error) => Err(ConfigErrors::unreadable(name, error.to_string(), None)),
     }
 }
@@ -126,11 +139,16 @@ pub(crate) fn tree(sources: &Sources, id: SourceId, findings: &mut Findings) -> 
 /// `None` when the file is of another schema: then nothing else in it can be judged.
 pub(crate) fn read_schema(section: &mut Section<'_>, findings: &mut Findings) -> Option<()> {
     let example = format!("schema = {SCHEMA}");
-    let Some(field) = section.require("schema", &example, findings) else { return Some(()) };
+    let Some(field) = section.require("schema", &example, findings) else {
+        return Some(());
+    };
     match field.node.value {
         Value::Integer(schema) if schema == i64::from(SCHEMA) => Some(()),
         _ => {
-            let message = format!("`schema` is {}, and this kvlab reads schema {SCHEMA}", field.node.describe());
+            let message = format!(
+                "`schema` is {}, and this kvlab reads schema {SCHEMA}",
+                field.node.describe()
+            );
             findings.add(field.at(), message, Some(format!("write {example}")));
             None
         }
@@ -142,28 +160,72 @@ pub(crate) fn errors(mut findings: Findings, sources: &Sources) -> ConfigErrors 
     // Places of the first source come before those of others, and `--set` comes last: the order of `At`.
     findings.0.sort();
     findings.0.dedup();
-    let mut problems: Vec<Problem> = findings.0.into_iter().map(|finding| problem(finding, sources)).collect();
-    problems.sort_by_key(|problem| problem.span.as_ref().map_or((usize::MAX, 0), |span| (span.start, span.end)));
-    let (file, source_text) =
-        sources.0.first().map(|source| (source.name.clone(), source.text.clone())).unwrap_or_default();
-    ConfigErrors { file, source_text, problems }
+    let mut problems: Vec<Problem> = findings
+        .0
+        .into_iter()
+        .map(|finding| problem(finding, sources))
+        .collect();
+    problems.sort_by_key(|problem| {
+        problem
+            .span
+            .as_ref()
+            .map_or((usize::MAX, 0), |span| (span.start, span.end))
+    });
+    let (file, source_text) = sources
+        .0
+        .first()
+        .map(|source| (source.name.clone(), source.text.clone()))
+        .unwrap_or_default();
+    ConfigErrors {
+        file,
+        source_text,
+        problems,
+    }
 }
 
 fn problem(finding: Finding, sources: &Sources) -> Problem {
-    let Finding { mut at, mut message, help } = finding;
+    let Finding {
+        mut at,
+        mut message,
+        help,
+    } = finding;
     loop {
         match at {
             At::Set(set) => {
                 message = format!("--set {set}: {message}");
-                return Problem { message, help, span: None, line: 0, column: 0 };
+                return Problem {
+                    message,
+                    help,
+                    span: None,
+                    line: 0,
+                    column: 0,
+                };
             }
-            At::File { source: SourceId(index), start, end } => {
+            At::File {
+                source: SourceId(index),
+                start,
+                end,
+            } => {
                 let Some(source) = sources.0.get(index) else {
-                    return Problem { message, help, span: None, line: 0, column: 0 };
+                    return Problem {
+                        message,
+                        help,
+                        span: None,
+                        line: 0,
+                        column: 0,
+                    };
                 };
                 let (line, column) = source.line_column(start);
                 match source.included_at.clone() {
-                    None => return Problem { message, help, span: Some(start..end), line, column },
+                    None => {
+                        return Problem {
+                            message,
+                            help,
+                            span: Some(start..end),
+                            line,
+                            column,
+                        };
+                    }
                     Some(included_at) => {
                         message = format!("{}:{line}:{column}: {message}", source.name);
                         at = included_at;

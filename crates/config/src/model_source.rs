@@ -1,10 +1,13 @@
 //! `[model]`: which weights, from where, in which format.
 
+mod geometry;
+
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Node, Table, Value};
+use geometry::read_geometry;
+
 use crate::section::{Field, Findings, Section};
 use crate::source::Sources;
 
@@ -62,8 +65,12 @@ pub enum Tokenizer {
     File(PathBuf),
 }
 
-const WEIGHTS: [(&str, Weights); 4] =
-    [("native", Weights::Native), ("f32", Weights::F32), ("f16", Weights::F16), ("bf16", Weights::Bf16)];
+const WEIGHTS: [(&str, Weights); 4] = [
+    ("native", Weights::Native),
+    ("f32", Weights::F32),
+    ("f16", Weights::F16),
+    ("bf16", Weights::Bf16),
+];
 const WEIGHTS_RESERVED: [&str; 2] = ["q8_0", "q4_0"];
 const HUB: &str = "hf:";
 const BYTES: &str = "bytes";
@@ -75,10 +82,16 @@ impl ModelSource {
         let geometry = section.take("geometry");
         let seed = section.take("seed");
         let allow_unused = section.take("allow_unused");
-        let weights = section.take("weights").and_then(|field| field.choice(&WEIGHTS, &WEIGHTS_RESERVED, findings));
+        let weights = section
+            .take("weights")
+            .and_then(|field| field.choice(&WEIGHTS, &WEIGHTS_RESERVED, findings));
         let tokenizer = section.take("tokenizer").and_then(|field| {
             let text = field.text(findings)?;
-            Some(if text == BYTES { Tokenizer::Bytes } else { Tokenizer::File(sources.resolve(field.at(), text)) })
+            Some(if text == BYTES {
+                Tokenizer::Bytes
+            } else {
+                Tokenizer::File(sources.resolve(field.at(), text))
+            })
         });
         let seed_value = seed.as_ref().and_then(|field| field.seed(findings));
         let allow_unused_value = allow_unused.as_ref().and_then(|field| field.boolean(findings));
@@ -101,16 +114,27 @@ impl ModelSource {
             }
             (Some(path), None) => {
                 if let Some(seed) = seed {
-                    no_effect(&seed, "`model.path` brings its own weights; a seed belongs to `[model.geometry]`", findings);
+                    no_effect(
+                        &seed,
+                        "`model.path` brings its own weights; a seed belongs to `[model.geometry]`",
+                        findings,
+                    );
                 }
                 read_path(&path, sources, findings)
             }
             (None, Some(geometry)) => {
                 if let Some(allow_unused) = allow_unused {
-                    no_effect(&allow_unused, "random weights come from no file; it belongs to `model.path`", findings);
+                    no_effect(
+                        &allow_unused,
+                        "random weights come from no file; it belongs to `model.path`",
+                        findings,
+                    );
                 }
                 let geometry = read_geometry(&geometry, findings);
-                geometry.map(|geometry| ModelOrigin::Random { geometry, seed: seed_value.unwrap_or(0) })
+                geometry.map(|geometry| ModelOrigin::Random {
+                    geometry,
+                    seed: seed_value.unwrap_or(0),
+                })
             }
         };
         section.finish(findings);
@@ -124,7 +148,11 @@ impl ModelSource {
 }
 
 fn no_effect(field: &Field<'_>, why: &str, findings: &mut Findings) {
-    findings.add(field.key_at, format!("`{}` has no effect: {why}", field.path), Some("remove the key".to_owned()));
+    findings.add(
+        field.key_at,
+        format!("`{}` has no effect: {why}", field.path),
+        Some("remove the key".to_owned()),
+    );
 }
 
 fn read_path(field: &Field<'_>, sources: &Sources, findings: &mut Findings) -> Option<ModelOrigin> {
@@ -144,58 +172,12 @@ fn is_repository(text: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
             && !part.starts_with('.')
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
     };
-    text.split_once('/').is_some_and(|(owner, name)| part(owner) && part(name))
-}
-
-fn read_geometry(
-    field: &Field<'_>,
-    findings: &mut Findings,
-) -> Option<serde_json::Map<String, serde_json::Value>> {
-    let before = findings.0.len();
-    match json(field.node, &field.path, findings) {
-        Some(serde_json::Value::Object(geometry)) if !geometry.is_empty() => return Some(geometry),
-        // A number that JSON cannot hold has been reported.
-        _ if findings.0.len() > before => {}
-        Some(serde_json::Value::Object(_)) => findings.add(
-            field.key_at,
-            format!("`{}` is empty", field.path),
-            Some("it holds the keys of a Hugging Face config.json: model_type, hidden_size, ...".to_owned()),
-        ),
-        _ => {
-            let message = format!("`{}` must be a table, and is {}", field.path, field.node.describe());
-            findings.add(field.at(), message, None);
-        }
-    }
-    None
-}
-
-/// The node as JSON, without what an override took away.
-fn json(node: &Node, path: &str, findings: &mut Findings) -> Option<serde_json::Value> {
-    use serde_json::Value as Json;
-    Some(match &node.value {
-        Value::Text(text) => Json::from(text.as_str()),
-        Value::Integer(value) => Json::from(*value),
-        Value::Boolean(value) => Json::from(*value),
-        Value::Float(value) if value.is_finite() => Json::from(*value),
-        Value::Array(items) => {
-            let item = |(index, item)| json(item, &format!("{path}.{index}"), findings);
-            Json::Array(items.iter().enumerate().filter_map(item).collect())
-        }
-        Value::Table(Table(entries)) => Json::Object(
-            entries
-                .iter()
-                .filter_map(|entry| Some((entry.key.clone(), json(&entry.node, &format!("{path}.{}", entry.key), findings)?)))
-                .collect(),
-        ),
-        Value::Unset => return None,
-        Value::Float(_) | Value::HugeInteger(_) | Value::Datetime(_) => {
-            let message = format!("`{path}` is {}, which a config.json cannot hold", node.describe());
-            findings.add(&node.at, message, None);
-            return None;
-        }
-    })
+    text.split_once('/')
+        .is_some_and(|(owner, name)| part(owner) && part(name))
 }
 
 /// The table as it stands in a file.
@@ -231,11 +213,20 @@ impl From<ModelSource> for Written {
             geometry: None,
         };
         match model.origin {
-            ModelOrigin::Path(path) => Self { path: Some(path), ..written },
-            ModelOrigin::Hub(name) => Self { path: Some(PathBuf::from(format!("{HUB}{name}"))), ..written },
-            ModelOrigin::Random { geometry, seed } => {
-                Self { geometry: Some(geometry), seed: Some(seed), allow_unused: None, ..written }
-            }
+            ModelOrigin::Path(path) => Self {
+                path: Some(path),
+                ..written
+            },
+            ModelOrigin::Hub(name) => Self {
+                path: Some(PathBuf::from(format!("{HUB}{name}"))),
+                ..written
+            },
+            ModelOrigin::Random { geometry, seed } => Self {
+                geometry: Some(geometry),
+                seed: Some(seed),
+                allow_unused: None,
+                ..written
+            },
         }
     }
 }
@@ -249,13 +240,21 @@ impl TryFrom<Written> for ModelSource {
                 Some(name) => ModelOrigin::Hub(name.to_owned()),
                 None => ModelOrigin::Path(path),
             },
-            (None, Some(geometry)) => ModelOrigin::Random { geometry, seed: written.seed.unwrap_or(0) },
+            (None, Some(geometry)) => ModelOrigin::Random {
+                geometry,
+                seed: written.seed.unwrap_or(0),
+            },
             _ => return Err("one of `path` and `geometry` must be given"),
         };
         let tokenizer = written.tokenizer.map(|path| match path == Path::new(BYTES) {
             true => Tokenizer::Bytes,
             false => Tokenizer::File(path),
         });
-        Ok(Self { origin, weights: written.weights, allow_unused: written.allow_unused.unwrap_or(false), tokenizer })
+        Ok(Self {
+            origin,
+            weights: written.weights,
+            allow_unused: written.allow_unused.unwrap_or(false),
+            tokenizer,
+        })
     }
 }

@@ -3,10 +3,12 @@
 /// The nearest of `names` to `typed`, if one is near enough to be worth naming.
 pub(crate) fn nearest<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Edit distance finds swapped letters in short names; Jaro-Winkler finds a name with something appended.
-    let score = |name: &str| {
-        strsim::normalized_damerau_levenshtein(typed, name).max(strsim::jaro_winkler(typed, name) - 0.15)
-    };
-    let scored = names.into_iter().map(|name| (score(name), name)).filter(|(score, _)| *score >= 0.6);
+    let score =
+        |name: &str| strsim::normalized_damerau_levenshtein(typed, name).max(strsim::jaro_winkler(typed, name) - 0.15);
+    let scored = names
+        .into_iter()
+        .map(|name| (score(name), name))
+        .filter(|(score, _)| *score >= 0.6);
     scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
@@ -26,7 +28,16 @@ mod tests {
 
     #[test]
     fn finds_typos_and_leaves_strangers_alone() {
-        let names = ["variant", "layout", "capacity", "key", "value", "window", "sinks", "num_key_value_heads"];
+        let names = [
+            "variant",
+            "layout",
+            "capacity",
+            "key",
+            "value",
+            "window",
+            "sinks",
+            "num_key_value_heads",
+        ];
         let cases = [
             ("varient", Some("variant")),
             ("kye", Some("key")),

@@ -23,7 +23,11 @@ pub(crate) enum Chosen<'a> {
 
 impl Choice<'_> {
     fn owners(&self, option: &str) -> Vec<&'static str> {
-        self.all.iter().filter(|(_, options)| options.contains(&option)).map(|(name, _)| *name).collect()
+        self.all
+            .iter()
+            .filter(|(_, options)| options.contains(&option))
+            .map(|(name, _)| *name)
+            .collect()
     }
 }
 
@@ -35,12 +39,21 @@ pub(crate) fn take_options<'t>(
 ) -> Vec<(&'static str, Field<'t>)> {
     let mut names: Vec<&'static str> = Vec::new();
     for (_, options) in choices.iter().flat_map(|choice| &choice.all) {
-        names.extend(options.iter().filter(|option| !names.contains(option)).copied().collect::<Vec<_>>());
+        names.extend(
+            options
+                .iter()
+                .filter(|option| !names.contains(option))
+                .copied()
+                .collect::<Vec<_>>(),
+        );
     }
     let mut effective = Vec::new();
     for name in names {
         let Some(field) = section.take(name) else { continue };
-        let concerned: Vec<&Choice<'_>> = choices.iter().filter(|choice| !choice.owners(name).is_empty()).collect();
+        let concerned: Vec<&Choice<'_>> = choices
+            .iter()
+            .filter(|choice| !choice.owners(name).is_empty())
+            .collect();
         let owned = |choice: &&&Choice<'_>| match choice.chosen {
             Chosen::Name(chosen) => choice.owners(name).contains(&chosen),
             Chosen::Nothing | Chosen::Unclear => false,

@@ -36,8 +36,18 @@ pub struct ConfigErrors {
 impl ConfigErrors {
     /// A file that could not be read at all.
     pub(crate) fn unreadable(file: String, message: String, help: Option<String>) -> Self {
-        let problem = Problem { message, help, span: None, line: 0, column: 0 };
-        Self { file, source_text: String::new(), problems: vec![problem] }
+        let problem = Problem {
+            message,
+            help,
+            span: None,
+            line: 0,
+            column: 0,
+        };
+        Self {
+            file,
+            source_text: String::new(),
+            problems: vec![problem],
+        }
     }
 }
 

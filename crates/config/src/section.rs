@@ -18,7 +18,11 @@ pub(crate) struct Findings(pub(crate) Vec<Finding>);
 
 impl Findings {
     pub(crate) fn add(&mut self, at: &At, message: String, help: Option<String>) {
-        self.0.push(Finding { at: at.clone(), message, help });
+        self.0.push(Finding {
+            at: at.clone(),
+            message,
+            help,
+        });
     }
 }
 
@@ -52,7 +56,12 @@ impl<'t> Section<'t> {
                 None
             }
         };
-        Self { path: path.to_owned(), at: &node.at, table, known: Vec::new() }
+        Self {
+            path: path.to_owned(),
+            at: &node.at,
+            table,
+            known: Vec::new(),
+        }
     }
 
     /// The place of the table, for what is missing in it.
@@ -62,7 +71,11 @@ impl<'t> Section<'t> {
 
     /// The dotted path of a key of this table.
     pub(crate) fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// The key, if it is present. Asking makes it known.
@@ -72,14 +85,22 @@ impl<'t> Section<'t> {
         if matches!(entry.node.value, Value::Unset) {
             return None;
         }
-        Some(Field { path: self.path_of(key), key_at: &entry.key_at, node: &entry.node })
+        Some(Field {
+            path: self.path_of(key),
+            key_at: &entry.key_at,
+            node: &entry.node,
+        })
     }
 
     /// The key, or a finding that it is missing; `example` is what could stand there.
     pub(crate) fn require(&mut self, key: &str, example: &str, findings: &mut Findings) -> Option<Field<'t>> {
         let field = self.take(key);
         if field.is_none() {
-            findings.add(self.at, format!("`{}` is missing", self.path_of(key)), Some(format!("for example {example}")));
+            findings.add(
+                self.at,
+                format!("`{}` is missing", self.path_of(key)),
+                Some(format!("for example {example}")),
+            );
         }
         field
     }
@@ -89,7 +110,12 @@ impl<'t> Section<'t> {
         let path = self.path_of(key);
         match self.take(key) {
             Some(field) => Section::new(&path, field.node, findings),
-            None => Section { path, at: self.at, table: None, known: Vec::new() },
+            None => Section {
+                path,
+                at: self.at,
+                table: None,
+                known: Vec::new(),
+            },
         }
     }
 
@@ -110,7 +136,10 @@ impl<'t> Section<'t> {
         for entry in strangers.filter(|entry| !known.contains(&entry.key.as_str())) {
             let path = self.path_of(&shorten(&entry.key));
             let (message, help) = match reserved.iter().find(|(name, _)| *name == entry.key) {
-                Some((_, what)) => (format!("`{path}` is not built yet: {what}"), "remove the key".to_owned()),
+                Some((_, what)) => (
+                    format!("`{path}` is not built yet: {what}"),
+                    "remove the key".to_owned(),
+                ),
                 None => (format!("unknown key `{path}`"), suggest(&entry.key, &known)),
             };
             findings.add(&entry.key_at, message, Some(help));
@@ -203,7 +232,11 @@ impl<'t> Field<'t> {
                 items.iter().enumerate().map(item).collect()
             }
             Value::Array(_) => {
-                findings.add(self.at(), format!("`{}` is an empty list: it must have {what}", self.path), None);
+                findings.add(
+                    self.at(),
+                    format!("`{}` is an empty list: it must have {what}", self.path),
+                    None,
+                );
                 Vec::new()
             }
             _ => {
@@ -222,7 +255,11 @@ impl<'t> Field<'t> {
         }
         findings.add(
             self.at(),
-            format!("`{}` must be usable as a folder name, and is \"{}\"", self.path, shorten(text)),
+            format!(
+                "`{}` must be usable as a folder name, and is \"{}\"",
+                self.path,
+                shorten(text)
+            ),
             Some("letters, digits, `_`, and after the first also `-` and `.`; at most 100 characters".to_owned()),
         );
         None

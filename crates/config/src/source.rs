@@ -39,8 +39,16 @@ impl Source {
     pub(crate) fn new(name: String, dir: &Path, text: String, included_at: Option<At>) -> Self {
         // A relative folder that cannot be made absolute (no current folder) stays as it is.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name, dir, text, included_at, line_starts }
+        let line_starts = std::iter::once(0)
+            .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+            .collect();
+        Self {
+            name,
+            dir,
+            text,
+            included_at,
+            line_starts,
+        }
     }
 
     /// Line and column of a byte, both from 1; the column counts characters.
@@ -78,7 +86,11 @@ impl Sources {
 
 impl At {
     pub(crate) fn file(source: SourceId, span: Range<usize>) -> Self {
-        Self::File { source, start: span.start, end: span.end }
+        Self::File {
+            source,
+            start: span.start,
+            end: span.end,
+        }
     }
 }
 
@@ -127,7 +139,11 @@ pub(crate) fn read(path: &Path) -> Result<String, ReadError> {
         let offset = error.utf8_error().valid_up_to();
         let bytes = error.as_bytes();
         let line = 1 + bytes.iter().take(offset).filter(|byte| **byte == b'\n').count();
-        ReadError::NotText { offset, line, byte: bytes.get(offset).copied().unwrap_or(0) }
+        ReadError::NotText {
+            offset,
+            line,
+            byte: bytes.get(offset).copied().unwrap_or(0),
+        }
     })
 }
 
@@ -149,7 +165,12 @@ mod tests {
     #[test]
     fn paths_start_at_the_folder_of_the_file() {
         let mut sources = Sources::default();
-        let id = sources.add(Source::new("x".into(), Path::new("/a/configs/models"), String::new(), None));
+        let id = sources.add(Source::new(
+            "x".into(),
+            Path::new("/a/configs/models"),
+            String::new(),
+            None,
+        ));
         let resolve = |path| sources.resolve(&At::file(id, 0..0), path);
         assert_eq!(resolve("x.gguf"), Path::new("/a/configs/models/x.gguf"));
         assert_eq!(resolve("./../../m/./x"), Path::new("/a/m/x"));

@@ -105,7 +105,7 @@ pub struct LayerSpec {
     pub key: Format,
     /// Number format of the values (unused where the value is a prefix of the key).
     pub value: Format,
-    /// Rows allocated for each sequence.
+    /// Rows allocated for each sequence: its capacity in tokens, or a window and its sinks.
     pub rows_per_sequence: usize,
 }
 
@@ -127,15 +127,9 @@ impl LayerSpec {
         self.payload_per_row() + self.metadata_per_row()
     }
 
-    /// Rows that a sequence of `tokens` tokens keeps.
+    /// Rows that a sequence of `tokens` tokens has stored.
     pub fn rows_at(&self, tokens: usize) -> usize {
-        let visible = self.visibility.window().unwrap_or(usize::MAX);
-        match self.retention {
-            Retention::All => tokens.min(visible),
-            Retention::Window { window, sinks } => {
-                tokens.min(visible).min(window.get().saturating_add(sinks))
-            }
-        }
+        tokens.min(self.rows_per_sequence)
     }
 }
 

@@ -82,7 +82,11 @@ fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) 
     let segments = segments(input, chunk);
     if segments.is_empty() {
         let out = Tensor::zeros([tokens, query_heads, input.row.value_dim()], (&device, DType::F32));
-        let lse = Tensor::full([tokens, query_heads], EMPTY_LSE, (&device, DType::F32));
+        // Learned sinks take part in every softmax, also in one without rows.
+        let lse = match &input.query.sinks {
+            Some(sinks) => sinks.clone().cast(DType::F32).reshape([1, query_heads]).expand([tokens, query_heads]),
+            None => Tensor::full([tokens, query_heads], EMPTY_LSE, (&device, DType::F32)),
+        };
         return (out, lse);
     }
 

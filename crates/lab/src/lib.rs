@@ -1,1 +1,38 @@
-//! Experiments, metrics, records and reports.
+//! Experiments: every cell of an experiment is run through its cache, and compared with the model's own attention.
+//!
+//! [`compare`] runs an [`Experiment`](kvlab_config::Experiment) and returns a [`Comparison`], one [`Row`] a cell. What it
+//! measures goes into a folder, one line of `records.jsonl` for each raw measurement ([`Record`]); every number of a table is
+//! computed from those lines, so that a run which was interrupted goes on where it stopped, and an analysis of your own can
+//! start from the samples.
+//!
+//! # Why this shape
+//! *Measuring*, *records*, *metrics* and *reports* are apart: a metric is a function of slices of numbers, a report is a
+//! function of rows. Neither knows an engine, and none of them a tensor. Quality and speed are measured apart as well: quality
+//! once a cell, since it does not change from one run to the next, speed in every repeat, with the cells interleaved and in
+//! another order each time, so that a drift of the machine hits all of them.
+//!
+//! # What it does not do
+//! No training, no tasks with answers to be graded (recall, multiple choice), no plots; it compares caches on a text.
+
+mod compare;
+mod environment;
+mod error;
+mod journal;
+mod metrics;
+mod oracle;
+mod passage;
+mod progress;
+mod quality;
+mod record;
+mod report;
+mod row;
+mod session;
+mod speed;
+
+pub use compare::{CompareOptions, Comparison, compare};
+pub use environment::Environment;
+pub use error::LabError;
+pub use metrics::{Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
+pub use progress::Progress;
+pub use record::{CellRecord, FailureRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
+pub use row::{Memory, Quality, Row, Speed};

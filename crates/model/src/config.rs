@@ -51,7 +51,10 @@ impl<'a> Keys<'a> {
         };
         match value.as_u64().and_then(|n| usize::try_from(n).ok()) {
             Some(n) if n > 0 && n <= MOST => Ok(Some(n)),
-            _ => Err(ModelError::config(key, format!("{value} is not a whole number from 1 to {MOST}"))),
+            _ => Err(ModelError::config(
+                key,
+                format!("{value} is not a whole number from 1 to {MOST}"),
+            )),
         }
     }
 
@@ -97,7 +100,9 @@ impl<'a> Keys<'a> {
     /// A text, if it is there.
     pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, ModelError> {
         let text = |value: &'a Value| {
-            value.as_str().ok_or_else(|| ModelError::config(key, format!("{value} is not a text")))
+            value
+                .as_str()
+                .ok_or_else(|| ModelError::config(key, format!("{value} is not a text")))
         };
         self.get(key).map(text).transpose()
     }
@@ -150,7 +155,9 @@ impl Neutral {
                 Self::False => value == &Value::Bool(false),
                 Self::True => value == &Value::Bool(true),
                 Self::Number(n) => value.as_f64() == Some(*n) || value == &Value::Bool(false),
-                Self::FullAttention => value.as_array().is_some_and(|l| l.iter().all(|t| t == "full_attention")),
+                Self::FullAttention => value
+                    .as_array()
+                    .is_some_and(|l| l.iter().all(|t| t == "full_attention")),
             }
     }
 }

@@ -1,6 +1,7 @@
 //! The decoder: embedding, layers, norm, head.
 
 use crate::attention::{Attention, Context, LatentMode};
+use crate::linear::Linear;
 use crate::load::build;
 use crate::mlp::Mlp;
 use crate::norm::Norm;
@@ -77,8 +78,8 @@ pub struct Decoder {
     pub(crate) ropes: Vec<RopeTable>,
     pub(crate) blocks: Vec<Block>,
     pub(crate) final_norm: Norm,
-    /// `[hidden, vocab]`
-    pub(crate) head: Tensor<2>,
+    /// `[hidden]` to `[vocab]`.
+    pub(crate) head: Linear,
     pub(crate) weight_bytes: u64,
     pub(crate) latent_mode: LatentMode,
 }
@@ -195,7 +196,7 @@ impl Decoder {
         }
         let x = self.final_norm.forward(x);
         see(Stage::FinalNorm, &x);
-        let logits = x.cast(self.dtype()).matmul(self.head.clone()).cast(DType::F32);
+        let logits = self.head.forward(x.cast(self.dtype())).cast(DType::F32);
         Ok(match self.spec.final_softcap {
             Some(cap) => (logits / cap).tanh() * cap,
             None => logits,
@@ -235,7 +236,9 @@ impl Block {
         context: &Context<'_>,
         dtype: DType,
     ) -> Result<Tensor<2>, ModelError> {
-        let attended = self.attention.forward(self.attention_norm.forward(x.clone()).cast(dtype), step, context)?;
+        let attended = self
+            .attention
+            .forward(self.attention_norm.forward(x.clone()).cast(dtype), step, context)?;
         let x = x + self.post_norm(0, attended);
         let fed = self.mlp.forward(self.mlp_norm.forward(x.clone()).cast(dtype));
         Ok(x + self.post_norm(1, fed))

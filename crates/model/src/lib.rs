@@ -46,3 +46,7 @@ pub use spec::{
     Activation, AttentionKind, AttentionPlan, DecoderSpec, LatentPlan, LayerPlan, MlpPlan, NormKind, NormPlan,
 };
 pub use tensors::{Role, TensorPlan};
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests;

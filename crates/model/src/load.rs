@@ -1,7 +1,7 @@
 //! A decoder from its tensors: read one, change it, put it onto the device, read the next.
 
 use crate::decoder::{Block, Decoder};
-use crate::linear::HostLinear;
+use crate::linear::{HostLinear, Linear};
 use crate::mlp::Mlp;
 use crate::norm::Norm;
 use crate::place::Place;
@@ -104,7 +104,10 @@ pub(crate) fn build(
         Ok::<Tensor<2>, ModelError>(place.tensor(data, [plan.shape[0], plan.shape[1]]))
     };
     let embedding = table(&mut reader, &spec.embedding())?;
-    let positions = spec.position_embedding().map(|plan| table(&mut reader, &plan)).transpose()?;
+    let positions = spec
+        .position_embedding()
+        .map(|plan| table(&mut reader, &plan))
+        .transpose()?;
     let blocks = (0..spec.layers()).map(|layer| {
         let adaptation = options.adaptations.get(layer).unwrap_or(&Adaptation::Keep);
         block(&spec, layer, adaptation, &mut reader, &place)
@@ -112,8 +115,8 @@ pub(crate) fn build(
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
     let final_norm = reader.norm(&spec.final_norm(), &place)?;
     let head = match spec.head() {
-        Some(plan) => place.matrix(reader.linear(&plan)?.weight),
-        None => embedding.clone().transpose(),
+        Some(plan) => reader.linear(&plan)?.place(&place),
+        None => Linear::new(embedding.clone()),
     };
     Ok(Decoder {
         embedding,
@@ -148,7 +151,10 @@ fn block(
     let tensors = spec.layer_tensors(layer);
     let attention = reader.attention(spec, layer, adaptation, place)?;
     let [attention_norm, mlp_norm] = reader.norms(&tensors.pre_norms(), place)?;
-    let post_norms = tensors.post_norms().map(|norms| reader.norms(&norms, place)).transpose()?;
+    let post_norms = tensors
+        .post_norms()
+        .map(|norms| reader.norms(&norms, place))
+        .transpose()?;
     let (gate, up, down) = tensors.mlp();
     let mut linear = |plan: &LinearPlan| reader.linear(plan).map(|l| l.place(place));
     let mlp = Mlp {

@@ -3,7 +3,7 @@
 use crate::linear::Linear;
 use crate::spec::Activation;
 use burn::tensor::{Tensor, activation};
-use std::f64::consts::{FRAC_2_SQRT_PI, FRAC_1_SQRT_2};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// `down(act(gate x) * up x)`, or `down(act(up x))` without a gate.
 #[derive(Clone, Debug)]

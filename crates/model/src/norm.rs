@@ -36,8 +36,8 @@ impl Norm {
             NormKind::Layer => module::layer_norm(x, self.weight.clone(), self.bias.clone(), self.plan.eps),
             NormKind::Rms | NormKind::RmsPlusOne => {
                 let mean_square = (x.clone() * x.clone()).mean_dim(D - 1);
-                let scale = (mean_square + self.plan.eps).sqrt().recip();
-                x * scale * self.weight.clone().unsqueeze()
+                let rms = (mean_square + self.plan.eps).sqrt();
+                x / rms * self.weight.clone().unsqueeze()
             }
         }
     }

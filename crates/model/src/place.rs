@@ -1,4 +1,4 @@
-//! Where weights are put, and in what number format and orientation.
+//! Where weights are put, and in what number format.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use kvlab_core::Matrix;
@@ -46,9 +46,9 @@ impl Place {
         self.tensor(data, [1, n])
     }
 
-    /// `[out, in]` on the host becomes `[in, out]` on the device.
+    /// `[rows, cols]`.
     pub(crate) fn matrix(&self, matrix: Matrix) -> Tensor<2> {
         let Matrix { rows, cols, data } = matrix;
-        self.tensor(data, [rows, cols]).transpose()
+        self.tensor(data, [rows, cols])
     }
 }

@@ -68,15 +68,28 @@ pub(crate) struct LayerTensors<'a> {
 
 /// The projections of queries, keys and values.
 pub(crate) enum QkvTensors {
-    Separate { query: LinearPlan, key: LinearPlan, value: LinearPlan },
+    Separate {
+        query: LinearPlan,
+        key: LinearPlan,
+        value: LinearPlan,
+    },
     Fused(LinearPlan),
-    Latent { query: QueryTensors, down: LinearPlan, norm: NormTensors, up: LinearPlan },
+    Latent {
+        query: QueryTensors,
+        down: LinearPlan,
+        norm: NormTensors,
+        up: LinearPlan,
+    },
 }
 
 /// The projection of the queries of latent attention, in one or two steps.
 pub(crate) enum QueryTensors {
     Full(LinearPlan),
-    LowRank { down: LinearPlan, norm: NormTensors, up: LinearPlan },
+    LowRank {
+        down: LinearPlan,
+        norm: NormTensors,
+        up: LinearPlan,
+    },
 }
 
 fn tensor(stem: &str, suffix: &str, shape: Vec<usize>, role: Role) -> TensorPlan {
@@ -111,12 +124,18 @@ impl DecoderSpec {
     }
 
     pub(crate) fn embedding(&self) -> TensorPlan {
-        tensor(self.names.embedding, "weight", vec![self.vocab, self.hidden], Role::Embedding)
+        tensor(
+            self.names.embedding,
+            "weight",
+            vec![self.vocab, self.hidden],
+            Role::Embedding,
+        )
     }
 
     pub(crate) fn position_embedding(&self) -> Option<TensorPlan> {
         let shape = vec![self.max_positions, self.hidden];
-        self.learned_positions.then(|| tensor(self.names.positions, "weight", shape, Role::Positions))
+        self.learned_positions
+            .then(|| tensor(self.names.positions, "weight", shape, Role::Positions))
     }
 
     pub(crate) fn final_norm(&self) -> NormTensors {
@@ -176,14 +195,19 @@ impl LayerTensors<'_> {
     /// Norms after the attention and the feed-forward network.
     pub(crate) fn post_norms(&self) -> Option<[NormTensors; 2]> {
         let names = [self.names.post_attention_norm, self.names.post_mlp_norm];
-        self.plan.post_norms.then(|| names.map(|stem| self.norm(stem, self.hidden, self.plan.norm)))
+        self.plan
+            .post_norms
+            .then(|| names.map(|stem| self.norm(stem, self.hidden, self.plan.norm)))
     }
 
     /// Norms of query and key heads.
     pub(crate) fn head_norms(&self) -> Option<[NormTensors; 2]> {
         let names = [self.names.query_norm, self.names.key_norm];
         let key = self.plan.attention.key();
-        self.plan.attention.head_norm.map(|plan| names.map(|stem| self.norm(stem, key, plan)))
+        self.plan
+            .attention
+            .head_norm
+            .map(|plan| names.map(|stem| self.norm(stem, key, plan)))
     }
 
     /// Projections of queries, keys and values.
@@ -207,7 +231,14 @@ impl LayerTensors<'_> {
     }
 
     fn latent(&self, heads: usize, plan: LatentPlan) -> QkvTensors {
-        let LatentPlan { q_lora_rank, kv_lora_rank, nope, rope, value, latent_eps } = plan;
+        let LatentPlan {
+            q_lora_rank,
+            kv_lora_rank,
+            nope,
+            rope,
+            value,
+            latent_eps,
+        } = plan;
         let (queries, eps) = (heads * (nope + rope), NormPlan::rms(latent_eps));
         let query = match q_lora_rank {
             None => QueryTensors::Full(self.linear(LATENT.query, queries, self.hidden, false)),
@@ -266,7 +297,10 @@ impl LayerTensors<'_> {
         let norms = [Some(self.pre_norms()), self.post_norms()];
         norms.into_iter().flatten().flatten().for_each(|n| list_norm(n, all));
         let (gate, up, down) = self.mlp();
-        [gate, Some(up), Some(down)].into_iter().flatten().for_each(|l| list_linear(l, all));
+        [gate, Some(up), Some(down)]
+            .into_iter()
+            .flatten()
+            .for_each(|l| list_linear(l, all));
     }
 }
 

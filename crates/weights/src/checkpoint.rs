@@ -1,5 +1,6 @@
 //! An opened model: one view of a Hugging Face folder and of a GGUF file.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::mapped::MappedFile;
-use crate::source::{Entry, Source};
+use crate::source::Entry;
 use crate::{GgufTokenizer, HostTensor, TensorInfo, WeightsError, fingerprint, folder, gguf};
 
 /// Where the tokenizer of a model is.
@@ -110,14 +111,12 @@ impl Checkpoint {
         entry.f32(&self.parts.files)
     }
 
-    /// The bytes of a tensor as they lie in the file, if they are in the Hugging Face layout already:
-    /// for weights that stay packed. `None` if the name is unknown or the layout had to change.
-    pub fn packed(&self, name: &str) -> Option<&[u8]> {
-        let entry = self.entry(name)?;
-        let Source::Plain { file, range } = &entry.source else {
-            return None;
-        };
-        self.parts.files.get(*file)?.bytes().get(range.clone())
+    /// A tensor as it is packed in the file, in the Hugging Face layout, for weights that stay packed: rows
+    /// of [`TensorInfo::dtype`] blocks, back to back. Q and K of a llama GGUF have their rows put in order
+    /// (a copy); others borrow from the file. `None` if the name is unknown, or if the layout cannot be had
+    /// without unpacking (norms of gemma, matrices of gpt2, a `kv_b_proj` in two parts).
+    pub fn packed(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        self.entry(name)?.packed(&self.parts.files)
     }
 
     /// Where the tokenizer is.

@@ -1,5 +1,6 @@
 //! Where a tensor's numbers lie in the mapped files, and how they become the Hugging Face layout.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::mapped::MappedFile;
@@ -68,6 +69,22 @@ impl Entry {
         Ok(HostTensor { shape, data })
     }
 
+    /// The packed bytes in the Hugging Face layout, `None` where that needs unpacking.
+    pub(crate) fn packed<'a>(&self, files: &'a [MappedFile]) -> Option<Cow<'a, [u8]>> {
+        match &self.source {
+            Source::Plain { file, range } => {
+                let bytes = files.get(*file)?.bytes().get(range.clone())?;
+                Some(Cow::Borrowed(bytes))
+            }
+            Source::InterleavedRows { file, range, heads } => {
+                let bytes = files.get(*file)?.bytes().get(range.clone())?;
+                let rows = *self.info.shape.first()?;
+                Some(Cow::Owned(half_split(bytes, rows, *heads)))
+            }
+            _ => None,
+        }
+    }
+
     fn unpack(&self, files: &[MappedFile], file: usize, range: &Range<usize>) -> Result<Vec<f32>, WeightsError> {
         self.unpack_as(files, file, range, self.info.dtype)
     }
@@ -127,8 +144,9 @@ impl Entry {
 }
 
 /// Undoes the row order of interleaved rotary embedding: row `2 i + j` of a head becomes row
-/// `j * half + i`. `rows` must be a multiple of `2 * heads`, which the reader checked.
-fn half_split(stored: &[f32], rows: usize, heads: usize) -> Vec<f32> {
+/// `j * half + i`. Works on numbers and on packed rows alike. `rows` must be a multiple of `2 * heads`, which
+/// the reader checked.
+fn half_split<T: Copy>(stored: &[T], rows: usize, heads: usize) -> Vec<T> {
     let width = stored.len() / rows;
     let half = rows / heads / 2;
     let mut data = Vec::with_capacity(stored.len());

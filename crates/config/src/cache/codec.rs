@@ -40,7 +40,13 @@ impl CodecSpec {
     /// A codec without options.
     #[must_use]
     pub fn named(codec: &str) -> Self {
-        Self { codec: codec.to_owned(), group: None, axis: None, rotate: None, options: BTreeMap::new() }
+        Self {
+            codec: codec.to_owned(),
+            group: None,
+            axis: None,
+            rotate: None,
+            options: BTreeMap::new(),
+        }
     }
 
     /// `f32`, which loses nothing: the codec when a file names none.
@@ -71,10 +77,13 @@ impl CodecSpec {
         for (option, field) in take_options(&mut section, &[choice], findings) {
             match option {
                 "group" => spec.group = field.whole(1, findings),
-                "axis" => spec.axis = field.choice(&[("token", Axis::Token), ("channel", Axis::Channel)], &[], findings),
+                "axis" => {
+                    spec.axis = field.choice(&[("token", Axis::Token), ("channel", Axis::Channel)], &[], findings)
+                }
                 "rotate" => spec.rotate = field.boolean(findings),
                 _ => {
-                    spec.options.extend(field.node.to_toml().map(|value| (option.to_owned(), value)));
+                    spec.options
+                        .extend(field.node.to_toml().map(|value| (option.to_owned(), value)));
                 }
             }
         }
@@ -85,8 +94,16 @@ impl CodecSpec {
 
 fn read_name<'t>(field: &Field<'t>, known: &[CodecInfo], findings: &mut Findings) -> Option<&'t str> {
     if !matches!(field.node.value, Value::Text(_)) {
-        let message = format!("`{}` must be the name of a codec or a table, and is {}", field.path, field.node.describe());
-        findings.add(field.at(), message, Some("for example \"f16\", or { codec = \"int8\", group = 32 }".to_owned()));
+        let message = format!(
+            "`{}` must be the name of a codec or a table, and is {}",
+            field.path,
+            field.node.describe()
+        );
+        findings.add(
+            field.at(),
+            message,
+            Some("for example \"f16\", or { codec = \"int8\", group = 32 }".to_owned()),
+        );
         return None;
     }
     let text = field.text(findings)?;
@@ -103,7 +120,11 @@ impl fmt::Display for CodecSpec {
         options.extend(self.axis.map(|axis| format!("axis={axis}")));
         options.extend(self.rotate.map(|rotate| format!("rotate={rotate}")));
         options.extend(self.options.iter().map(|(key, value)| format!("{key}={value}")));
-        if options.is_empty() { Ok(()) } else { write!(f, "({})", options.join(",")) }
+        if options.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "({})", options.join(","))
+        }
     }
 }
 
@@ -139,8 +160,20 @@ impl From<CodecSpec> for Written {
         if spec.is_plain() {
             return Self::Name(spec.codec);
         }
-        let CodecSpec { codec, group, axis, rotate, options } = spec;
-        Self::Table { codec, group, axis, rotate, options }
+        let CodecSpec {
+            codec,
+            group,
+            axis,
+            rotate,
+            options,
+        } = spec;
+        Self::Table {
+            codec,
+            group,
+            axis,
+            rotate,
+            options,
+        }
     }
 }
 
@@ -148,7 +181,19 @@ impl From<Written> for CodecSpec {
     fn from(written: Written) -> Self {
         match written {
             Written::Name(codec) => Self::named(&codec),
-            Written::Table { codec, group, axis, rotate, options } => Self { codec, group, axis, rotate, options },
+            Written::Table {
+                codec,
+                group,
+                axis,
+                rotate,
+                options,
+            } => Self {
+                codec,
+                group,
+                axis,
+                rotate,
+                options,
+            },
         }
     }
 }

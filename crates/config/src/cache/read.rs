@@ -24,22 +24,33 @@ impl CacheConfig {
 
         let variants: Vec<(&str, &VariantInfo)> = known.variants.iter().map(|info| (info.name, info)).collect();
         let variant_field = section.take("variant");
-        let variant = variant_field.as_ref().and_then(|field| field.choice(&variants, &[], findings));
+        let variant = variant_field
+            .as_ref()
+            .and_then(|field| field.choice(&variants, &[], findings));
         cache.variant = variant.map(|info| info.name.to_owned());
 
         let layouts: Vec<(&str, &str)> = known.layouts.iter().map(|info| (info.name, info.name)).collect();
         let layout_field = section.take("layout");
-        let layout = layout_field.as_ref().and_then(|field| field.choice(&layouts, &LAYOUTS_RESERVED, findings));
+        let layout = layout_field
+            .as_ref()
+            .and_then(|field| field.choice(&layouts, &LAYOUTS_RESERVED, findings));
         cache.layout = layout.map(str::to_owned);
 
         let capacity_field = section.take("capacity");
         cache.capacity = capacity_field.as_ref().and_then(|field| read_capacity(field, findings));
         let key_field = section.take("key");
-        cache.key = key_field.as_ref().and_then(|field| CodecSpec::read(field, known.codecs, findings));
+        cache.key = key_field
+            .as_ref()
+            .and_then(|field| CodecSpec::read(field, known.codecs, findings));
         let value_field = section.take("value");
-        cache.value = value_field.as_ref().and_then(|field| CodecSpec::read(field, known.codecs, findings));
+        cache.value = value_field
+            .as_ref()
+            .and_then(|field| CodecSpec::read(field, known.codecs, findings));
         let layers_field = section.take("layer");
-        cache.layers = layers_field.as_ref().map(|field| read_layers(field, known, findings)).unwrap_or_default();
+        cache.layers = layers_field
+            .as_ref()
+            .map(|field| read_layers(field, known, findings))
+            .unwrap_or_default();
 
         let sequences = section.take("sequences").and_then(|field| field.whole(1, findings));
         cache.sequences = sequences.unwrap_or_else(default_sequences);
@@ -66,17 +77,25 @@ impl CacheConfig {
                 "window" => cache.window = field.whole(1, findings),
                 "sinks" => cache.sinks = field.whole(0, findings),
                 "kv_lora_rank" => cache.kv_lora_rank = field.whole(1, findings),
-                _ => cache.options.extend(field.node.to_toml().map(|value| (option.to_owned(), value))),
+                _ => cache
+                    .options
+                    .extend(field.node.to_toml().map(|value| (option.to_owned(), value))),
             }
         }
         if cache.sinks.is_none() && variant.is_some_and(|info| info.options.contains(&"sinks")) {
             cache.sinks = Some(0);
         }
         if let Some(info) = variant.filter(|info| !info.stores_rows) {
-            for field in [layout_field, capacity_field, key_field, value_field, layers_field].into_iter().flatten() {
+            for field in [layout_field, capacity_field, key_field, value_field, layers_field]
+                .into_iter()
+                .flatten()
+            {
                 findings.add(
                     field.key_at,
-                    format!("`{}` has no effect with variant `{}`, which stores no rows", field.path, info.name),
+                    format!(
+                        "`{}` has no effect with variant `{}`, which stores no rows",
+                        field.path, info.name
+                    ),
                     Some("remove the key, or `unset` it".to_owned()),
                 );
             }
@@ -115,7 +134,10 @@ fn read_capacity(field: &Field<'_>, findings: &mut Findings) -> Option<Capacity>
 fn read_layers(field: &Field<'_>, known: &Known<'_>, findings: &mut Findings) -> Vec<LayerOverride> {
     let mut named = BTreeSet::new();
     let entries = field.list("`[[cache.layer]]` tables", findings);
-    entries.iter().map(|entry| read_layer(entry, known, &mut named, findings)).collect()
+    entries
+        .iter()
+        .map(|entry| read_layer(entry, known, &mut named, findings))
+        .collect()
 }
 
 fn read_layer(

@@ -1,6 +1,6 @@
 //! The cells: each variant crossed with the sweep, resolved and checked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::document::Node;
 use crate::edit::{Assignment, apply, covers, dotted};
@@ -41,15 +41,21 @@ impl Plan<'_> {
     /// The cells that are right; all that is wrong is in the findings, once for all cells that share it.
     pub(super) fn cells(&self, findings: &mut Findings) -> Vec<Cell> {
         self.refuse_conflicts(findings);
-        let Some(crossings) = self.crossings(findings) else { return Vec::new() };
+        let Some(crossings) = self.crossings(findings) else {
+            return Vec::new();
+        };
         let mut cells = Vec::new();
-        let mut names = BTreeSet::new();
+        let mut names: BTreeMap<String, &Option<String>> = BTreeMap::new();
         let mut shared: BTreeMap<Finding, Vec<String>> = BTreeMap::new();
         for variant in &self.variants {
             let single = vec![Vec::new()];
             for crossing in if variant.swept { &crossings } else { &single } {
                 let name = name(variant, crossing);
-                if !names.insert(name.clone()) {
+                // Two variants of one name were reported when they were read.
+                if names
+                    .insert(name.clone(), &variant.name)
+                    .is_some_and(|other| *other != variant.name)
+                {
                     let help = "cells are told apart by variant and swept values".to_owned();
                     findings.add(&variant.at, format!("two cells are called `{name}`"), Some(help));
                 }
@@ -58,10 +64,18 @@ impl Plan<'_> {
                 for finding in own.0 {
                     shared.entry(finding).or_default().push(name.clone());
                 }
-                cells.extend(config.map(|config| Cell { name, note: variant.note.clone(), config }));
+                cells.extend(config.map(|config| Cell {
+                    name,
+                    note: variant.note.clone(),
+                    config,
+                }));
             }
         }
-        findings.0.extend(shared.into_iter().map(|(finding, cells)| in_cells(finding, &cells, names.len())));
+        findings.0.extend(
+            shared
+                .into_iter()
+                .map(|(finding, cells)| in_cells(finding, &cells, names.len())),
+        );
         cells
     }
 
@@ -75,14 +89,23 @@ impl Plan<'_> {
 
     /// Every combination of swept values, the last key fastest; one empty combination without a sweep.
     fn crossings(&self, findings: &mut Findings) -> Option<Vec<Vec<Assignment>>> {
-        let count = self.axes.iter().try_fold(1_usize, |count, axis| count.checked_mul(axis.values.len()));
+        let count = self
+            .axes
+            .iter()
+            .try_fold(1_usize, |count, axis| count.checked_mul(axis.values.len()));
         let swept = self.variants.iter().filter(|variant| variant.swept).count();
-        let total = count.and_then(|count| count.checked_mul(swept)).and_then(|total| total.checked_add(self.variants.len() - swept));
+        let total = count
+            .and_then(|count| count.checked_mul(swept))
+            .and_then(|total| total.checked_add(self.variants.len() - swept));
         if total.is_none_or(|total| total > MAX_CELLS) {
             let at = self.axes.first().and_then(|axis| axis.path.last()).map(|step| &step.at);
             let at = at.or(self.variants.first().map(|variant| &variant.at))?;
-            let number = total.map_or("more than can be counted".to_owned(), |total| total.to_string());
-            findings.add(at, format!("the experiment has {number} cells, and at most {MAX_CELLS} are run"), None);
+            let number = total.map_or("more than 2^64".to_owned(), |total| total.to_string());
+            findings.add(
+                at,
+                format!("the experiment has {number} cells, and at most {MAX_CELLS} are run"),
+                None,
+            );
             return None;
         }
         let mut crossings = vec![Vec::new()];
@@ -90,7 +113,10 @@ impl Plan<'_> {
             let extend = |crossing: Vec<Assignment>| {
                 axis.values.iter().map(move |node| {
                     let mut longer = crossing.clone();
-                    longer.push(Assignment { path: axis.path.clone(), node: node.clone() });
+                    longer.push(Assignment {
+                        path: axis.path.clone(),
+                        node: node.clone(),
+                    });
                     longer
                 })
             };
@@ -106,7 +132,11 @@ impl Plan<'_> {
             let at = axis.path.last().map(|step| &step.at);
             let earlier = self.axes.iter().take(index);
             if let (Some(at), true) = (at, earlier.into_iter().any(|earlier| covers(&axis.path, &earlier.path))) {
-                findings.add(at, format!("`{key}` is swept twice"), Some("keep one of them".to_owned()));
+                findings.add(
+                    at,
+                    format!("`{key}` is swept twice"),
+                    Some("keep one of them".to_owned()),
+                );
             }
             for variant in self.variants.iter().filter(|variant| variant.swept) {
                 for set in variant.assignments.iter().filter(|set| covers(&axis.path, &set.path)) {
@@ -117,16 +147,26 @@ impl Plan<'_> {
             }
             for set in self.sets.iter().filter(|set| covers(&set.path, &axis.path)) {
                 let message = format!("`{}` is varied by `[sweep]`: its cells would be equal", set.dotted());
-                findings.add(set.key_at(), message, Some(format!("change the sweep: --set 'sweep.{key}=[...]'")));
+                findings.add(
+                    set.key_at(),
+                    message,
+                    Some(format!("change the sweep: --set 'sweep.{key}=[...]'")),
+                );
             }
         }
     }
 }
 
 fn name(variant: &Variant, crossing: &[Assignment]) -> String {
-    let values = crossing.iter().map(|set| format!("{}={}", set.dotted(), set.node.show()));
+    let values = crossing
+        .iter()
+        .map(|set| format!("{}={}", set.dotted(), set.node.show()));
     let parts: Vec<String> = variant.name.iter().cloned().chain(values).collect();
-    if parts.is_empty() { "base".to_owned() } else { parts.join(" ") }
+    if parts.is_empty() {
+        "base".to_owned()
+    } else {
+        parts.join(" ")
+    }
 }
 
 /// The finding with the cells that have it, unless all have.
@@ -135,7 +175,11 @@ fn in_cells(mut finding: Finding, cells: &[String], total: usize) -> Finding {
     if cells.len() < total {
         let shown: Vec<String> = cells.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
         let more = cells.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         let plural = if cells.len() > 1 { "s" } else { "" };
         let help = finding.help.map(|help| format!("{help}; ")).unwrap_or_default();
         finding.help = Some(format!("{help}in cell{plural} {}{more}", shown.join(", ")));

@@ -32,13 +32,20 @@ pub(super) fn is_cell_key(path: &[Step]) -> bool {
 
 /// `prefix` and the steps of a key, which may be dotted; `None`, and a finding, when it leads nowhere.
 fn extend(prefix: &[Step], key: &str, at: &At, findings: &mut Findings) -> Option<Vec<Step>> {
-    let steps = key.split('.').map(|name| Step { name: name.trim().to_owned(), at: at.clone() });
+    let steps = key.split('.').map(|name| Step {
+        name: name.trim().to_owned(),
+        at: at.clone(),
+    });
     let path: Vec<Step> = prefix.iter().cloned().chain(steps).collect();
     let message = match path.first() {
         _ if path.iter().any(|step| step.name.is_empty()) => format!("`{}` is no dotted key", shorten(key)),
         Some(first) if !is_cell_key(&path) => {
             let help = suggest(&first.name, &TABLES);
-            findings.add(at, format!("`{}` is no key that a cell can change", shorten(&dotted(&path))), Some(help));
+            findings.add(
+                at,
+                format!("`{}` is no key that a cell can change", shorten(&dotted(&path))),
+                Some(help),
+            );
             return None;
         }
         _ => return Some(path),
@@ -50,7 +57,7 @@ fn extend(prefix: &[Step], key: &str, at: &At, findings: &mut Findings) -> Optio
 /// The assignments in a table of dotted or nested keys, such as `set`.
 pub(super) fn assignments(table: &Table, findings: &mut Findings) -> Vec<Assignment> {
     let mut out = Vec::new();
-    flatten(table, &[], findings, &mut |path, node, findings| {
+    flatten(table, &[], is_merged, findings, &mut |path, node, findings| {
         if is_merged(&path) && !matches!(node.value, Value::Unset) {
             let message = format!("`{}` must be a table, and is {}", dotted(&path), node.describe());
             findings.add(&node.at, message, None);
@@ -64,14 +71,18 @@ pub(super) fn assignments(table: &Table, findings: &mut Findings) -> Vec<Assignm
 /// The leaves of a table of dotted or nested keys, unjudged.
 pub(super) fn paths(table: &Table, findings: &mut Findings) -> Vec<Assignment> {
     let mut out = Vec::new();
-    flatten(table, &[], findings, &mut |path, node, _| out.push(Assignment { path, node }));
+    flatten(table, &[], is_merged, findings, &mut |path, node, _| {
+        out.push(Assignment { path, node })
+    });
     out
 }
 
 /// The axes in `[sweep]`, in the order of the file.
 pub(super) fn axes(table: &Table, findings: &mut Findings) -> Vec<Axis> {
     let mut axes = Vec::new();
-    flatten(table, &[], findings, &mut |path, node, findings| axes.extend(axis(path, node, findings)));
+    flatten(table, &[], |_| true, findings, &mut |path, node, findings| {
+        axes.extend(axis(path, node, findings))
+    });
     axes
 }
 
@@ -81,21 +92,27 @@ pub(super) fn axis(path: Vec<Step>, node: Node, findings: &mut Findings) -> Opti
     let shown = node.describe();
     match node.value {
         Value::Array(values) if !values.is_empty() => {
-            let values: Vec<Node> = values.into_iter().map(with_unset).collect();
-            let mut seen: Vec<String> = Vec::new();
-            for value in &values {
+            let mut kept: Vec<Node> = Vec::new();
+            let mut names: Vec<String> = Vec::new();
+            for value in values.into_iter().map(with_unset) {
                 let name = value.show();
-                if seen.contains(&name) {
+                if names.contains(&name) {
                     let message = format!("`{key}` sweeps over {} twice", value.describe());
                     findings.add(&value.at, message, Some("name each value once".to_owned()));
+                } else {
+                    names.push(name);
+                    kept.push(value);
                 }
-                seen.push(name);
             }
-            Some(Axis { path, values })
+            Some(Axis { path, values: kept })
         }
         _ => {
             let message = format!("`{key}` must be a list of values to sweep over, and is {shown}");
-            findings.add(&node.at, message, Some("for example \"cache.key\" = [\"f32\", \"f16\"]".to_owned()));
+            findings.add(
+                &node.at,
+                message,
+                Some("for example \"cache.key\" = [\"f32\", \"f16\"]".to_owned()),
+            );
             None
         }
     }
@@ -103,11 +120,14 @@ pub(super) fn axis(path: Vec<Step>, node: Node, findings: &mut Findings) -> Opti
 
 type Leaf<'f> = dyn FnMut(Vec<Step>, Node, &mut Findings) + 'f;
 
-fn flatten(table: &Table, prefix: &[Step], findings: &mut Findings, leaf: &mut Leaf<'_>) {
+/// Calls `leaf` for every value that is not a table into which `descend` leads.
+fn flatten(table: &Table, prefix: &[Step], descend: fn(&[Step]) -> bool, findings: &mut Findings, leaf: &mut Leaf<'_>) {
     for entry in &table.0 {
-        let Some(path) = extend(prefix, &entry.key, &entry.key_at, findings) else { continue };
+        let Some(path) = extend(prefix, &entry.key, &entry.key_at, findings) else {
+            continue;
+        };
         match &entry.node.value {
-            Value::Table(inner) if is_merged(&path) => flatten(inner, &path, findings, leaf),
+            Value::Table(inner) if descend(&path) => flatten(inner, &path, descend, findings, leaf),
             _ => leaf(path, with_unset(entry.node.clone()), findings),
         }
     }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use crate::SCHEMA;
-use crate::document::{Entry, Node, Table, Value, shorten};
+use crate::document::{Entry, Node, Table, Value};
 use crate::edit::{Assignment, apply, covers, read_sets};
-use crate::experiment::base::Bases;
 use crate::experiment::cells::{Plan, Variant};
-use crate::experiment::overrides::{Axis, TABLES, assignments, axes, axis, is_cell_key, paths, refuse_repeats};
+use crate::experiment::overrides::{Axis, axes, axis, is_cell_key, paths};
+use crate::experiment::variants::read_variants;
 use crate::experiment::{Experiment, Measure, Workload};
 use crate::known::Known;
 use crate::model_file::{errors, open, read_schema, tree};
@@ -69,16 +69,31 @@ struct Sets {
 impl Sets {
     fn sort(all: Vec<Assignment>, findings: &mut Findings) -> Self {
         let (cells, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|set| is_cell_key(&set.path));
-        let of_sweep = |set: &Assignment| set.path.len() > 1 && set.path.first().is_some_and(|step| step.name == "sweep");
+        let of_sweep =
+            |set: &Assignment| set.path.len() > 1 && set.path.first().is_some_and(|step| step.name == "sweep");
         let (sweep, experiment): (Vec<_>, Vec<_>) = others.into_iter().partition(of_sweep);
         // `sweep."cache.key"` and `sweep.cache.key` are the same axis.
         let sweep = sweep.into_iter().filter_map(|set| {
-            let key = set.path.iter().skip(1).map(|step| step.name.as_str()).collect::<Vec<_>>().join(".");
-            let entry = Entry { key, key_at: set.key_at().clone(), node: set.node };
+            let key = set
+                .path
+                .iter()
+                .skip(1)
+                .map(|step| step.name.as_str())
+                .collect::<Vec<_>>()
+                .join(".");
+            let entry = Entry {
+                key,
+                key_at: set.key_at().clone(),
+                node: set.node,
+            };
             let mut one = paths(&Table(vec![entry]), findings);
             one.pop()
         });
-        Self { sweep: sweep.collect(), experiment, cells }
+        Self {
+            sweep: sweep.collect(),
+            experiment,
+            cells,
+        }
     }
 }
 
@@ -103,7 +118,14 @@ fn read(
     let variants = read_variants(&mut section, base.as_ref(), sources, findings);
     refuse_idle_sweep(&variants, &axes, findings);
     let sets = sets.cells;
-    let cells = Plan { variants, axes, sets, known, sources }.cells(findings);
+    let cells = Plan {
+        variants,
+        axes,
+        sets,
+        known,
+        sources,
+    }
+    .cells(findings);
     section.finish(findings);
     Some(Experiment {
         schema: SCHEMA,
@@ -127,7 +149,9 @@ fn read_axes(field: Option<Field<'_>>, sets: Vec<Assignment>, findings: &mut Fin
         }
     };
     for set in sets {
-        let place = found.iter().position(|axis| covers(&axis.path, &set.path) && covers(&set.path, &axis.path));
+        let place = found
+            .iter()
+            .position(|axis| covers(&axis.path, &set.path) && covers(&set.path, &axis.path));
         let axis = match set.node.value {
             Value::Unset => None,
             _ => axis(set.path, set.node, findings),
@@ -141,99 +165,22 @@ fn read_axes(field: Option<Field<'_>>, sets: Vec<Assignment>, findings: &mut Fin
     found
 }
 
-/// The variants of the file; one without a name when it has none.
-fn read_variants(
-    section: &mut Section<'_>,
-    base: Option<&Field<'_>>,
-    sources: &mut Sources,
-    findings: &mut Findings,
-) -> Vec<Variant> {
-    let mut bases = Bases::default();
-    let shared = base.and_then(|field| bases.read(field, sources, findings));
-    let Some(list) = section.take("variant") else {
-        if base.is_none() {
-            section.require("base", "base = \"../models/x.toml\", or a base in each [[variant]]", findings);
-        }
-        let at = section.at().clone();
-        return vec![Variant { name: None, note: None, base: shared, assignments: Vec::new(), swept: true, at }];
-    };
-    let mut variants: Vec<Variant> = Vec::new();
-    let mut base_used = false;
-    for field in list.list("`[[variant]]` tables", findings) {
-        let mut own = Section::new(&field.path, field.node, findings);
-        let name = read_name(&mut own, &variants, findings);
-        let note = own.take("note").and_then(|field| field.text(findings)).map(str::to_owned);
-        let own_base = own.take("base");
-        base_used |= own_base.is_none();
-        if own_base.is_none() && base.is_none() {
-            let message = format!("variant `{}` has no base model file", shorten(&name));
-            let help = "write `base = \"../models/x.toml\"` in it, or at the top of the file for all".to_owned();
-            findings.add(own.at(), message, Some(help));
-        }
-        let base = match &own_base {
-            Some(field) => bases.read(field, sources, findings),
-            None => shared.clone(),
-        };
-        let swept = own.take("sweep").and_then(|field| field.boolean(findings)).unwrap_or(true);
-        let assignments = read_assignments(&mut own, &name, findings);
-        let at = own.at().clone();
-        own.finish(findings);
-        variants.push(Variant { name: Some(name), note, base, assignments, swept, at });
-    }
-    if let (false, Some(base)) = (base_used || variants.is_empty(), base) {
-        let message = "`base` has no effect: every variant has its own".to_owned();
-        findings.add(base.key_at, message, Some("remove the key".to_owned()));
-    }
-    variants
-}
-
-fn read_name(section: &mut Section<'_>, earlier: &[Variant], findings: &mut Findings) -> String {
-    let Some(field) = section.require("name", "name = \"gqa\"", findings) else { return String::new() };
-    let Some(name) = field.text(findings) else { return String::new() };
-    if name.chars().any(char::is_control) || name.chars().count() > 100 {
-        let message = format!("`{}` must be one line of at most 100 characters, and is \"{}\"", field.path, shorten(name));
-        findings.add(field.at(), message, None);
-    }
-    if earlier.iter().any(|variant| variant.name.as_deref() == Some(name)) {
-        let message = format!("two variants are called `{}`", shorten(name));
-        findings.add(field.at(), message, Some("each needs its own name".to_owned()));
-    }
-    name.to_owned()
-}
-
-/// What a variant changes: its `set`, and its nested tables.
-fn read_assignments(section: &mut Section<'_>, name: &str, findings: &mut Findings) -> Vec<Assignment> {
-    let mut all = Vec::new();
-    if let Some(set) = section.take("set") {
-        match &set.node.value {
-            Value::Table(table) => all.extend(assignments(table, findings)),
-            // Reports that it is no table.
-            _ => Section::new(&set.path, set.node, findings).finish(findings),
-        }
-    }
-    for key in TABLES {
-        if let Some(field) = section.take(key) {
-            let entry = Entry {
-                key: key.to_owned(),
-                key_at: field.key_at.clone(),
-                node: field.node.clone(),
-            };
-            all.extend(assignments(&Table(vec![entry]), findings));
-        }
-    }
-    refuse_repeats(&all, &format!("variant `{}`", shorten(name)), findings);
-    all
-}
-
 /// A sweep that crosses nothing, and a variant that leaves a sweep which is not there.
 fn refuse_idle_sweep(variants: &[Variant], axes: &[Axis], findings: &mut Findings) {
     let help = || Some("remove one of them".to_owned());
-    if let (Some(axis), false) = (axes.first(), variants.iter().any(|variant| variant.swept)) {
-        if let (Some(step), false) = (axis.path.last(), variants.is_empty()) {
-            findings.add(&step.at, "`[sweep]` has no effect: every variant says `sweep = false`".to_owned(), help());
-        }
+    let idle = !variants.is_empty() && variants.iter().all(|variant| !variant.swept);
+    if let (true, Some(step)) = (idle, axes.first().and_then(|axis| axis.path.last())) {
+        findings.add(
+            &step.at,
+            "`[sweep]` has no effect: every variant says `sweep = false`".to_owned(),
+            help(),
+        );
     }
     for variant in variants.iter().filter(|variant| !variant.swept && axes.is_empty()) {
-        findings.add(&variant.at, "`sweep = false` has no effect: the file has no `[sweep]`".to_owned(), help());
+        findings.add(
+            &variant.at,
+            "`sweep = false` has no effect: the file has no `[sweep]`".to_owned(),
+            help(),
+        );
     }
 }

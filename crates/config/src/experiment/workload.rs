@@ -62,7 +62,10 @@ impl Workload {
         let text = section.require("text", "text = \"../../assets/text/x.txt\"", findings);
         let text = text.and_then(|field| Some(sources.resolve(field.at(), field.text(findings)?)));
         let mut whole = |key: &str, min: usize, default: usize| {
-            section.take(key).and_then(|field| field.whole(min, findings)).unwrap_or(default)
+            section
+                .take(key)
+                .and_then(|field| field.whole(min, findings))
+                .unwrap_or(default)
         };
         let windows = whole("windows", 1, WINDOWS);
         let window = whole("window", 2, WINDOW);
@@ -89,9 +92,15 @@ impl Workload {
 fn read_prompts(field: &Field<'_>, findings: &mut Findings) -> Vec<usize> {
     let mut prompts = Vec::new();
     for item in field.list("lengths of prompts in tokens", findings) {
-        let Some(length) = item.whole(1, findings) else { continue };
+        let Some(length) = item.whole(1, findings) else {
+            continue;
+        };
         if prompts.contains(&length) {
-            findings.add(item.at(), format!("`{}` has the length {length} twice", field.path), None);
+            findings.add(
+                item.at(),
+                format!("`{}` has the length {length} twice", field.path),
+                None,
+            );
         }
         prompts.push(length);
     }
@@ -100,11 +109,23 @@ fn read_prompts(field: &Field<'_>, findings: &mut Findings) -> Vec<usize> {
 
 impl Measure {
     pub(super) fn read(mut section: Section<'_>, findings: &mut Findings) -> Self {
-        let mut switch = |key: &str| section.take(key).and_then(|field| field.boolean(findings)).unwrap_or(true);
-        let measure = Self { quality: switch("quality"), speed: switch("speed") };
+        let mut switch = |key: &str| {
+            section
+                .take(key)
+                .and_then(|field| field.boolean(findings))
+                .unwrap_or(true)
+        };
+        let measure = Self {
+            quality: switch("quality"),
+            speed: switch("speed"),
+        };
         if !measure.quality && !measure.speed {
             let help = "set `quality` or `speed` to true".to_owned();
-            findings.add(section.at(), "nothing is measured: `quality` and `speed` are both off".to_owned(), Some(help));
+            findings.add(
+                section.at(),
+                "nothing is measured: `quality` and `speed` are both off".to_owned(),
+                Some(help),
+            );
         }
         section.finish(findings);
         measure

@@ -1,7 +1,6 @@
 //! The accounting against figures that the field knows.
 
 use super::*;
-use std::num::NonZeroUsize;
 
 fn spec(layers: usize, row: RowSpec, format: Format) -> CacheSpec {
     let layers = (0..layers).map(|i| LayerSpec {
@@ -77,10 +76,7 @@ fn bits_per_value_count_scales_and_zero_points() {
 #[test]
 fn a_window_stops_growing() {
     let mut swa = spec(1, heads(2, 8), Format::plain("f32", 32));
-    swa.layers[0].retention = Retention::Window {
-        window: NonZeroUsize::new(4).unwrap_or(NonZeroUsize::MIN),
-        sinks: 2,
-    };
+    swa.layers[0].rows_per_sequence = 6;
     let per_token = 2 * 2 * 8 * 4;
     assert_eq!(swa.used_at(5), Bytes(5 * per_token));
     assert_eq!(swa.used_at(100), Bytes(6 * per_token));

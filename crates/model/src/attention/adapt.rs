@@ -62,7 +62,10 @@ impl Fit {
 
     fn check_heads(&self, w: &HeadWeights) -> Result<(), ModelError> {
         if w.heads == 0 || !self.query_heads.is_multiple_of(w.heads) {
-            let reason = format!("{} KV heads cannot be shared evenly by {} query heads", w.heads, self.query_heads);
+            let reason = format!(
+                "{} KV heads cannot be shared evenly by {} query heads",
+                w.heads, self.query_heads
+            );
             return Err(self.refuse(reason));
         }
         self.matrix("keys", &w.key, w.heads * self.key, self.hidden)?;
@@ -78,7 +81,10 @@ impl Fit {
         }
         let blocks = if self.rotary == 0 { 0 } else { w.rope_blocks };
         if self.rotary > 0 && (blocks == 0 || !self.query_heads.is_multiple_of(blocks)) {
-            let reason = format!("{blocks} rope blocks cannot be shared evenly by {} query heads", self.query_heads);
+            let reason = format!(
+                "{blocks} rope blocks cannot be shared evenly by {} query heads",
+                self.query_heads
+            );
             return Err(self.refuse(reason));
         }
         self.matrix("the latent", &w.down, rank, self.hidden)?;
@@ -96,7 +102,10 @@ impl Fit {
             return Ok(());
         }
         let (got, len) = ((m.rows, m.cols), m.data.len());
-        Err(self.refuse(format!("{what}: {rows} x {cols} expected, {} x {} with {len} values given", got.0, got.1)))
+        Err(self.refuse(format!(
+            "{what}: {rows} x {cols} expected, {} x {} with {len} values given",
+            got.0, got.1
+        )))
     }
 
     fn bias(&self, what: &str, bias: Option<&Vec<f32>>, rows: usize) -> Result<(), ModelError> {

@@ -163,8 +163,14 @@ impl LatentAttention {
     fn expanded(&self, rows: &RowParts) -> Rows {
         // `[1, tokens, rank]` times `[heads, rank, ..]`.
         let latent = || rows.latent.clone().unsqueeze_dim::<3>(0);
-        let nope = self.up_key.as_ref().map(|up| latent().matmul(up.clone().swap_dims(1, 2)).swap_dims(0, 1));
-        let rope = rows.rope.as_ref().map(|r| r.clone().select(1, self.block_of_head.clone()));
+        let nope = self
+            .up_key
+            .as_ref()
+            .map(|up| latent().matmul(up.clone().swap_dims(1, 2)).swap_dims(0, 1));
+        let rope = rows
+            .rope
+            .as_ref()
+            .map(|r| r.clone().select(1, self.block_of_head.clone()));
         let value = latent().matmul(self.up_value.clone()).swap_dims(0, 1);
         Rows {
             key: Tensor::cat(nope.into_iter().chain(rope).collect(), 2),
@@ -174,7 +180,13 @@ impl LatentAttention {
 
     /// The queries in the space of stored rows: `[tokens, heads, rank + rope_blocks * rope]`.
     fn absorbed(&self, q: &QueryParts) -> Tensor<3> {
-        let LatentSizes { heads, rank, rope, rope_blocks, .. } = self.sizes;
+        let LatentSizes {
+            heads,
+            rank,
+            rope,
+            rope_blocks,
+            ..
+        } = self.sizes;
         let latent = match (&q.nope, &self.up_key) {
             (Some(nope), Some(up)) => Some(nope.clone().swap_dims(0, 1).matmul(up.clone()).swap_dims(0, 1)),
             // Nothing of the key comes from the latent.

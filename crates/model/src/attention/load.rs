@@ -24,7 +24,11 @@ struct HostAttention {
 /// The query side, which no variant changes.
 enum HostQuery {
     Full(HostLinear),
-    LowRank { down: HostLinear, norm: Norm, up: HostLinear },
+    LowRank {
+        down: HostLinear,
+        norm: Norm,
+        up: HostLinear,
+    },
 }
 
 impl Reader<'_> {
@@ -46,15 +50,21 @@ impl Reader<'_> {
             value: shape.value,
             latent_rank: shape.latent.map(|latent| latent.rank),
         };
-        let adjacent = plan.rope.is_some_and(|rope| spec.ropes[rope].pairs == RopePairs::Adjacent);
-        let HostAttention { query, weights, latent_norm } =
-            self.host_attention(tensors.qkv(), plan.kind, &fit, adjacent, place)?;
-        let norms = tensors.head_norms().map(|norms| self.norms(&norms, place)).transpose()?;
+        let adjacent = plan
+            .rope
+            .is_some_and(|rope| spec.ropes[rope].pairs == RopePairs::Adjacent);
+        let HostAttention {
+            query,
+            weights,
+            latent_norm,
+        } = self.host_attention(tensors.qkv(), plan.kind, &fit, adjacent, place)?;
+        let norms = tensors
+            .head_norms()
+            .map(|norms| self.norms(&norms, place))
+            .transpose()?;
         let weights = fit.adapted(adaptation, weights)?;
         let kind = match weights {
-            AttentionWeights::Heads(weights) => {
-                Kind::Heads(head_attention(&fit, query, weights, norms, place)?)
-            }
+            AttentionWeights::Heads(weights) => Kind::Heads(head_attention(&fit, query, weights, norms, place)?),
             AttentionWeights::Latent(weights) => {
                 let mut latent = latent::attention(&fit, query, weights, latent_norm, norms, place)?;
                 latent.store_expanded = matches!(adaptation, Adaptation::ExpandLatent);
@@ -84,7 +94,13 @@ impl Reader<'_> {
             AttentionKind::Heads { head_dim, .. } => (head_dim, (0, fit.rotary)),
             AttentionKind::Latent(LatentPlan { nope, rope, .. }) => (nope + rope, (nope, rope)),
         };
-        let order = |linear: HostLinear| if adjacent { half_split(linear, head, turns) } else { linear };
+        let order = |linear: HostLinear| {
+            if adjacent {
+                half_split(linear, head, turns)
+            } else {
+                linear
+            }
+        };
         match tensors {
             QkvTensors::Separate { query, key, value } => {
                 let query = order(self.linear(&query)?);
@@ -131,7 +147,11 @@ impl Reader<'_> {
         let norm = self.norm(norm, place)?;
         let up = self.linear(up)?;
         let rope = down.rows(rank..rank + fit.rotary);
-        let rope = if adjacent { half_split(rope, fit.rotary, (0, fit.rotary)) } else { rope };
+        let rope = if adjacent {
+            half_split(rope, fit.rotary, (0, fit.rotary))
+        } else {
+            rope
+        };
         // Head after head, the rows of its key and then those of its value.
         let (each, heads) = (nope + fit.value, 0..fit.query_heads);
         let keys = heads.clone().flat_map(|h| h * each..h * each + nope);

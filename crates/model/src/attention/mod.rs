@@ -97,7 +97,7 @@ impl Call<'_, '_> {
     /// A query over all visible rows.
     pub(crate) fn query(&self, q: Tensor<3>) -> Query {
         Query {
-            softcap: self.softcap,
+            softcap: None,
             ..Query::new(q, self.scale)
         }
     }

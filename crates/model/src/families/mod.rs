@@ -8,8 +8,8 @@ mod names;
 mod qwen;
 mod shared;
 
-pub use names::{AttentionNames, Names};
 pub(crate) use names::LATENT;
+pub use names::{AttentionNames, Names};
 
 use crate::config::Keys;
 use crate::{DecoderSpec, ModelError};

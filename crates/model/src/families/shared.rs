@@ -1,8 +1,8 @@
 //! What the configs of several families have in common.
 
+use crate::ModelError;
 use crate::config::Keys;
 use crate::spec::{Activation, AttentionKind};
-use crate::ModelError;
 use kvlab_core::Visibility;
 use std::num::NonZeroUsize;
 
@@ -18,7 +18,10 @@ pub(crate) fn position_count(keys: &Keys<'_>, key: &str) -> Result<usize, ModelE
 
 fn most(key: &str, n: usize, most: usize) -> Result<usize, ModelError> {
     if n > most {
-        return Err(ModelError::config(key, format!("{n} is more than {most}, the most that is supported")));
+        return Err(ModelError::config(
+            key,
+            format!("{n} is more than {most}, the most that is supported"),
+        ));
     }
     Ok(n)
 }
@@ -82,11 +85,7 @@ pub(crate) struct LayerKind {
 ///
 /// `use_sliding_window: false` switches the window off in every family, also in those where Hugging Face does not
 /// read the key: whoever wrote it meant it.
-pub(crate) fn layer_kinds(
-    keys: &Keys<'_>,
-    layers: usize,
-    rule: &WindowRule,
-) -> Result<Vec<LayerKind>, ModelError> {
+pub(crate) fn layer_kinds(keys: &Keys<'_>, layers: usize, rule: &WindowRule) -> Result<Vec<LayerKind>, ModelError> {
     let default = if keys.has("sliding_window") { None } else { rule.window };
     let stated = keys.optional_size("sliding_window")?.or(default);
     let off = !keys.flag_or("use_sliding_window", rule.on)?;

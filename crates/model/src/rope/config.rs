@@ -85,10 +85,7 @@ impl<'a> Table<'a> {
     fn new(name: &str, value: &'a Value) -> Result<Self, ModelError> {
         let map = value.as_object();
         let map = map.ok_or_else(|| ModelError::config(name, format!("{value} is not a table")))?;
-        Ok(Self {
-            name: name.into(),
-            map,
-        })
+        Ok(Self { name: name.into(), map })
     }
 
     fn key(&self, key: &str) -> String {
@@ -111,7 +108,8 @@ impl<'a> Table<'a> {
     }
 
     fn needed(&self, key: &str) -> Result<f64, ModelError> {
-        self.positive(key)?.ok_or_else(|| ModelError::config(self.key(key), "missing"))
+        self.positive(key)?
+            .ok_or_else(|| ModelError::config(self.key(key), "missing"))
     }
 
     /// `rope_type`, or `type` as it was called before.
@@ -122,13 +120,15 @@ impl<'a> Table<'a> {
             None => Ok(None),
         };
         match (name("rope_type")?, name("type")?) {
-            (Some(new), Some(old)) if new != old => {
-                Err(ModelError::config(self.key("type"), format!("`{old}`, but `rope_type` is `{new}`")))
-            }
+            (Some(new), Some(old)) if new != old => Err(ModelError::config(
+                self.key("type"),
+                format!("`{old}`, but `rope_type` is `{new}`"),
+            )),
             (Some(name), _) | (None, Some(name)) => Ok(name),
-            (None, None) if self.get("factor").is_some() => {
-                Err(ModelError::config(self.key("rope_type"), "missing, with a `factor` that needs it"))
-            }
+            (None, None) if self.get("factor").is_some() => Err(ModelError::config(
+                self.key("rope_type"),
+                "missing, with a `factor` that needs it",
+            )),
             (None, None) => Ok("default"),
         }
     }
@@ -139,11 +139,18 @@ impl<'a> Table<'a> {
             "default" => (&[], RopeScaling::Default),
             "linear" => (
                 &["factor", "original_max_position_embeddings"],
-                RopeScaling::Linear { factor: self.needed("factor")? },
+                RopeScaling::Linear {
+                    factor: self.needed("factor")?,
+                },
             ),
             "llama3" if self.get("factor").is_none() => (&[], RopeScaling::FromFile),
             "llama3" => (
-                &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"],
+                &[
+                    "factor",
+                    "low_freq_factor",
+                    "high_freq_factor",
+                    "original_max_position_embeddings",
+                ],
                 self.llama3()?,
             ),
             "yarn" => (YARN_KEYS, self.yarn(keys)?),
@@ -196,7 +203,10 @@ impl<'a> Table<'a> {
             None | Some(Value::Bool(true)) => true,
             Some(Value::Bool(false)) => false,
             Some(other) => {
-                return Err(ModelError::config(self.key("truncate"), format!("{other} is neither true nor false")));
+                return Err(ModelError::config(
+                    self.key("truncate"),
+                    format!("{other} is neither true nor false"),
+                ));
             }
         };
         Ok(RopeScaling::Yarn {

@@ -70,7 +70,11 @@ pub enum RopeScaling {
 
 /// `0.1 m ln(s) + 1` (YaRN, section 3.4), 1 where nothing is stretched.
 pub(crate) fn yarn_mscale(factor: f64, mscale: f64) -> f64 {
-    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
+    if factor <= 1.0 {
+        1.0
+    } else {
+        0.1 * mscale * factor.ln() + 1.0
+    }
 }
 
 impl RopePlan {
@@ -88,12 +92,17 @@ impl RopePlan {
         let frequencies = match self.scaling {
             RopeScaling::Default => base.collect(),
             RopeScaling::Linear { factor } => base.map(|f| f / factor).collect(),
-            RopeScaling::Llama3 { factor, low, high, original } => {
-                base.map(|f| llama3(f, factor, (low, high), original)).collect()
-            }
+            RopeScaling::Llama3 {
+                factor,
+                low,
+                high,
+                original,
+            } => base.map(|f| llama3(f, factor, (low, high), original)).collect(),
             RopeScaling::Yarn { factor, .. } => {
                 let ramp = self.yarn_ramp();
-                base.zip(ramp).map(|(f, share)| f * (1.0 - share) + f / factor * share).collect()
+                base.zip(ramp)
+                    .map(|(f, share)| f * (1.0 - share) + f / factor * share)
+                    .collect()
             }
             RopeScaling::FromFile => {
                 return Err(ModelError::MissingTensor {
@@ -116,14 +125,25 @@ impl RopePlan {
     /// Factor that DeepSeek puts on the softmax scale: the square of YaRN's mscale, for queries and keys.
     pub fn softmax_factor(&self) -> f64 {
         match self.scaling {
-            RopeScaling::Yarn { factor, mscale_all_dim: Some(all), .. } => yarn_mscale(factor, all).powi(2),
+            RopeScaling::Yarn {
+                factor,
+                mscale_all_dim: Some(all),
+                ..
+            } => yarn_mscale(factor, all).powi(2),
             _ => 1.0,
         }
     }
 
     /// How far each pair is stretched: 0 stays, 1 is divided by the factor.
     fn yarn_ramp(&self) -> Vec<f64> {
-        let RopeScaling::Yarn { original, beta_fast, beta_slow, truncate, .. } = self.scaling else {
+        let RopeScaling::Yarn {
+            original,
+            beta_fast,
+            beta_slow,
+            truncate,
+            ..
+        } = self.scaling
+        else {
             return vec![0.0; self.rotary / 2];
         };
         let dim = self.rotary as f64;
@@ -136,7 +156,9 @@ impl RopePlan {
         if low == high {
             high += 0.001;
         }
-        (0..self.rotary / 2).map(|i| ((i as f64 - low) / (high - low)).clamp(0.0, 1.0)).collect()
+        (0..self.rotary / 2)
+            .map(|i| ((i as f64 - low) / (high - low)).clamp(0.0, 1.0))
+            .collect()
     }
 }
 
@@ -166,7 +188,12 @@ mod tests {
             pairs: RopePairs::HalfSplit,
             scaling,
         };
-        let scaling = RopeScaling::Llama3 { factor: 32.0, low: 1.0, high: 4.0, original: 8192.0 };
+        let scaling = RopeScaling::Llama3 {
+            factor: 32.0,
+            low: 1.0,
+            high: 4.0,
+            original: 8192.0,
+        };
         let plain = plan(RopeScaling::Default).frequencies(None).unwrap();
         let scaled = plan(scaling).frequencies(None).unwrap();
         for (i, (plain, scaled)) in plain.iter().zip(&scaled).enumerate() {
@@ -187,8 +214,16 @@ mod tests {
             pairs: RopePairs::HalfSplit,
             scaling: RopeScaling::FromFile,
         };
-        assert!(plan.frequencies(None).unwrap_err().to_string().contains("rope_freqs.weight"));
+        assert!(
+            plan.frequencies(None)
+                .unwrap_err()
+                .to_string()
+                .contains("rope_freqs.weight")
+        );
         let got = plan.frequencies(Some(&[1.0, 8.0])).unwrap();
-        assert!((got[0] - 1.0).abs() < 1e-12 && (got[1] - 0.1 / 8.0).abs() < 1e-12, "{got:?}");
+        assert!(
+            (got[0] - 1.0).abs() < 1e-12 && (got[1] - 0.1 / 8.0).abs() < 1e-12,
+            "{got:?}"
+        );
     }
 }

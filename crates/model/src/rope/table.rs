@@ -22,7 +22,10 @@ impl RopeTable {
         let table = |f: fn(f64) -> f64| {
             let row = |p: usize| frequencies.iter().map(move |w| (f(p as f64 * w) * factor) as f32);
             let data: Vec<f32> = (0..positions).flat_map(row).collect();
-            Tensor::from_data(TensorData::new(data, [positions, frequencies.len()]), (device, DType::F32))
+            Tensor::from_data(
+                TensorData::new(data, [positions, frequencies.len()]),
+                (device, DType::F32),
+            )
         };
         Ok(Self {
             cos: table(f64::cos),

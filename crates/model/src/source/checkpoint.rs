@@ -30,10 +30,12 @@ impl<'a> CheckpointSource<'a> {
     /// head, as in Hugging Face, whatever the file holds under the head's name.
     pub(crate) fn unused(&self, spec: &DecoderSpec) -> Vec<String> {
         let tied = format!("{}.weight", spec.names.head);
-        let harmless = |name: &str| {
-            spec.names.buffers.iter().any(|end| name.ends_with(end)) || (spec.tied_head && name == tied)
-        };
-        let names = self.checkpoint.names().filter(|name| !self.used.contains(*name) && !harmless(name));
+        let harmless =
+            |name: &str| spec.names.buffers.iter().any(|end| name.ends_with(end)) || (spec.tied_head && name == tied);
+        let names = self
+            .checkpoint
+            .names()
+            .filter(|name| !self.used.contains(*name) && !harmless(name));
         let mut names: Vec<String> = names.map(str::to_owned).collect();
         names.sort_unstable();
         names
@@ -62,7 +64,11 @@ impl Source for CheckpointSource<'_> {
             return Ok(data);
         }
         let bare = plan.name.strip_prefix(self.base);
-        if let Some(data) = bare.map(|name| self.read_shaped(name, &plan.shape)).transpose()?.flatten() {
+        if let Some(data) = bare
+            .map(|name| self.read_shaped(name, &plan.shape))
+            .transpose()?
+            .flatten()
+        {
             return Ok(data);
         }
         Err(ModelError::MissingTensor {

@@ -28,7 +28,9 @@ impl Source for RandomSource {
             Role::Norm { neutral } => (f64::from(neutral), 0.1),
         };
         let mut normal = Normal::new(self.seed, &plan.name);
-        Ok((0..plan.values()).map(|_| (mean + deviation * normal.next()) as f32).collect())
+        Ok((0..plan.values())
+            .map(|_| (mean + deviation * normal.next()) as f32)
+            .collect())
     }
 
     fn rope_divisors(&mut self, _pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {
@@ -45,7 +47,9 @@ struct Normal {
 impl Normal {
     fn new(seed: u64, name: &str) -> Self {
         // FNV-1a of the name.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
+            (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+        });
         Self {
             state: hash ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             spare: None,

@@ -112,14 +112,13 @@ fn add(path: &Path, tensors: &mut Tensors) -> Result<(), WeightsError> {
             continue;
         };
         let (start, end) = info.data_offsets;
-        let range = data_start + start..data_start + end;
-        if range.end > bytes.len() {
+        if end > bytes.len() - data_start || start > end {
             return Err(damaged(format!(
-                "tensor {name:?} ends at byte {} of {}",
-                range.end,
-                bytes.len()
+                "tensor {name:?} has bytes {start} to {end} of {}",
+                bytes.len() - data_start
             )));
         }
+        let range = data_start + start..data_start + end;
         tensors.entries.push(Entry {
             info: TensorInfo {
                 name: name.clone(),

@@ -21,11 +21,14 @@ pub fn write_llama(from: &Checkpoint, to: &Path, dtype: Dtype) -> Result<(), Wei
     write_gguf(to, &metadata, &tensors)
 }
 
+/// Metadata and tensors of a file.
+pub type Written = (Vec<(String, Meta)>, Vec<Tensor>);
+
 /// What [`write_llama`] writes.
 ///
 /// # Errors
 /// As [`write_llama`].
-pub fn llama(from: &Checkpoint, dtype: Dtype) -> Result<(Vec<(String, Meta)>, Vec<Tensor>), WeightsError> {
+pub fn llama(from: &Checkpoint, dtype: Dtype) -> Result<Written, WeightsError> {
     let config = Config { from };
     let model_type = config.get("model_type").and_then(Value::as_str);
     if !matches!(model_type, Some("llama" | "mistral")) {
@@ -92,9 +95,10 @@ pub fn llama(from: &Checkpoint, dtype: Dtype) -> Result<(Vec<(String, Meta)>, Ve
             continue;
         }
         let tensor = from.f32(name)?;
+        let rows = tensor.shape.first().copied().unwrap_or(1);
         let data = match names::in_layer(&gguf).map_or("", |place| place.part) {
-            "attn_q" => interleave(&tensor.data, tensor.shape[0], heads),
-            "attn_k" => interleave(&tensor.data, tensor.shape[0], kv_heads),
+            "attn_q" => interleave(&tensor.data, rows, heads),
+            "attn_k" => interleave(&tensor.data, rows, kv_heads),
             _ => tensor.data,
         };
         let row = tensor.shape.last().copied().unwrap_or(0);

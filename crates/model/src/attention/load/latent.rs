@@ -37,7 +37,14 @@ pub(super) fn attention(
     }
     let linear = |weight: Matrix, bias| HostLinear { weight, bias }.place(place);
     let [query_norm, key_norm] = head_norms.map_or([None, None], |norms| norms.map(Some));
-    let LatentSizes { heads, rank, nope, rope_blocks, value, .. } = sizes;
+    let LatentSizes {
+        heads,
+        rank,
+        nope,
+        rope_blocks,
+        value,
+        ..
+    } = sizes;
     let block = |head: usize| head * rope_blocks / heads;
     let uses = (0..heads).flat_map(|h| (0..rope_blocks).map(move |b| f32::from(u8::from(block(h) == b))));
     let uses_block = (rope_blocks > 1).then(|| place.tensor(uses.collect(), [1, heads, rope_blocks, 1]));
@@ -79,5 +86,9 @@ fn projection(fit: &Fit, query: HostQuery, place: &Place) -> QueryProjection {
 /// `[heads * value, rank]` to `[heads, rank, value]`.
 fn heads_transposed(matrix: &Matrix, heads: usize) -> Vec<f32> {
     let (each, rank) = (matrix.rows / heads, matrix.cols);
-    matrix.data.chunks_exact(each * rank).flat_map(|head| transposed(head, each, rank)).collect()
+    matrix
+        .data
+        .chunks_exact(each * rank)
+        .flat_map(|head| transposed(head, each, rank))
+        .collect()
 }

@@ -1,0 +1,140 @@
+//! Runs an experiment, and keeps what came of it.
+
+use crate::environment::Environment;
+use crate::journal::Journal;
+use crate::session::Session;
+use crate::{LabError, Progress, Row, passage, quality, report, speed};
+use kvlab_config::Experiment;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How to run a comparison.
+#[derive(Clone, Debug)]
+pub struct CompareOptions {
+    /// The folder that runs go into; each has a folder of its own in it.
+    pub runs: PathBuf,
+    /// Whether to measure again what the records hold already.
+    pub fresh: bool,
+    /// The commit that kvlab was built from, for the records.
+    pub commit: Option<String>,
+    /// The command that runs the comparison again, for the report.
+    pub command: Option<String>,
+}
+
+impl Default for CompareOptions {
+    /// Into `runs`, going on with what is there.
+    fn default() -> Self {
+        Self { runs: PathBuf::from("runs"), fresh: false, commit: None, command: None }
+    }
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// The folder with its files.
+    pub folder: PathBuf,
+    /// The experiment.
+    pub experiment: Experiment,
+    /// What it was measured on.
+    pub environment: Environment,
+    /// The command that runs it again.
+    pub command: Option<String>,
+    /// One for each cell, in the order of the experiment.
+    pub rows: Vec<Row>,
+}
+
+impl Comparison {
+    /// The table for a terminal of so many columns (`None`: as wide as it needs), with its footnotes.
+    pub fn table(&self, width: Option<u16>) -> String {
+        report::terminal(&self.rows, width)
+    }
+
+    /// The report (`report.md`).
+    pub fn markdown(&self) -> String {
+        report::markdown(self)
+    }
+
+    /// The cells that failed, with the reason of each.
+    pub fn failed(&self) -> Vec<(&str, &str)> {
+        let rows = self.rows.iter();
+        rows.filter_map(|row| Some((row.cell.as_str(), row.error.as_deref()?))).collect()
+    }
+}
+
+/// Runs every cell of an experiment, and writes `resolved.toml`, `environment.json`, `records.jsonl`, `results.csv`, `layers.csv`
+/// and `report.md` into `<runs>/<name>-<hash of the resolved config>`. What the records there hold already is not measured
+/// again, except for cells that failed.
+///
+/// # Errors
+/// [`LabError`]: files that cannot be read or written, and records that were measured on something else. What goes wrong in a
+/// cell is a row with an `error`.
+pub fn compare(
+    experiment: &Experiment,
+    options: &CompareOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Comparison, LabError> {
+    let resolved = experiment.to_toml()?;
+    let text = passage::read(&experiment.workload)?;
+    let folder = options.runs.join(format!("{}-{}", experiment.name, short_hash(&resolved)));
+    fs::create_dir_all(&folder).map_err(LabError::io(&folder))?;
+    let journal = Journal::open(&folder, options.fresh)?;
+    let environment = Environment::of(experiment, &text, options.commit.clone());
+    let mut session = Session::new(experiment, text, journal, progress);
+    let environment = settle(environment, &folder, &session)?;
+    write(&folder, "resolved.toml", &resolved)?;
+    if experiment.measure.quality {
+        quality::measure(&mut session)?;
+    }
+    if experiment.measure.speed {
+        speed::measure(&mut session)?;
+    }
+    let comparison = Comparison {
+        experiment: experiment.clone(),
+        environment,
+        command: options.command.clone(),
+        rows: session.rows(),
+        folder,
+    };
+    let folder = &comparison.folder;
+    write(folder, "results.csv", &report::results_csv(&comparison.rows)?)?;
+    write(folder, "layers.csv", &report::layers_csv(&session.specs())?)?;
+    write(folder, "report.md", &comparison.markdown())?;
+    Ok(comparison)
+}
+
+/// The environment that all records come from: written by the first run, and required to be the same by any that adds to them.
+fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Environment, LabError> {
+    const FILE: &str = "environment.json";
+    if session.is_empty() {
+        let text = serde_json::to_string_pretty(&now);
+        let text = text.map_err(|e| LabError::Write { what: FILE, reason: e.to_string() })?;
+        write(folder, FILE, &(text + "\n"))?;
+        return Ok(now);
+    }
+    let path = folder.join(FILE);
+    let text = fs::read_to_string(&path).map_err(LabError::io(&path))?;
+    let then: Environment = serde_json::from_str(&text).map_err(|error| LabError::Records {
+        path,
+        line: error.line(),
+        reason: error.to_string(),
+    })?;
+    match then.difference(&now) {
+        Some(what) if !session.complete() => Err(LabError::Changed { folder: folder.to_owned(), what }),
+        _ => Ok(then),
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), LabError> {
+    let path = folder.join(name);
+    fs::write(&path, text).map_err(LabError::io(&path))
+}
+
+/// The first 8 hexadecimal digits of the SHA-256 of a text.
+fn short_hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! The lines of `records.jsonl`: raw measurements, with units in the names.
+
+use kvlab_core::{CacheSpec, Usage};
+use serde::{Deserialize, Serialize};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    /// What a cell is.
+    Cell(CellRecord),
+    /// One window of the text.
+    Quality(QualityRecord),
+    /// The greedy text.
+    Greedy(GreedyRecord),
+    /// One repeat at one length of prompt.
+    Speed(SpeedRecord),
+    /// A cell failed. It is tried again by the next run.
+    Failure(FailureRecord),
+}
+
+/// What a cell is, as loaded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellRecord {
+    /// Name of the cell.
+    pub cell: String,
+    /// Identifies the weights.
+    pub weights: String,
+    /// Bytes of the weights in memory.
+    pub weights_bytes: u64,
+    /// The device, in words.
+    pub device: String,
+    /// Threads of the processor.
+    pub threads: usize,
+    /// What the cache holds.
+    pub spec: CacheSpec,
+}
+
+/// One window, token by token: the first token is not scored, so each list has one entry less than the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QualityRecord {
+    /// Name of the cell.
+    pub cell: String,
+    /// The window, from 0.
+    pub window: usize,
+    /// Mean of `nll_nats`.
+    pub mean_nll_nats: f64,
+    /// Mean of `oracle_nll_nats`.
+    pub oracle_mean_nll_nats: f64,
+    /// Negative log likelihood of each token.
+    pub nll_nats: Vec<f64>,
+    /// The oracle's.
+    pub oracle_nll_nats: Vec<f64>,
+    /// KL(oracle || cell) of each token.
+    pub kl_nats: Vec<f64>,
+    /// Largest difference of a logit, for each token.
+    pub logit_difference: Vec<f64>,
+    /// Tokens for which both have the same most likely next token.
+    pub top1_agreed: usize,
+}
+
+/// A prompt, continued greedily by the cell and by its oracle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GreedyRecord {
+    /// Name of the cell.
+    pub cell: String,
+    /// Length of the prompt.
+    pub prompt_tokens: usize,
+    /// The tokens that the cell generated.
+    pub tokens: Vec<u32>,
+    /// Those of the oracle.
+    pub oracle_tokens: Vec<u32>,
+    /// The cache at the end.
+    pub usage: UsageRecord,
+    /// The kernels that ran.
+    pub kernels: Vec<String>,
+}
+
+/// One measured generation: every sequence of the batch continues the same prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpeedRecord {
+    /// Name of the cell.
+    pub cell: String,
+    /// The repeat, from 0.
+    pub repeat: usize,
+    /// Length of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated after it.
+    pub new_tokens: usize,
+    /// Sequences side by side.
+    pub batch: usize,
+    /// Tokens that the warm-up before it generated.
+    pub warm_up_tokens: usize,
+    /// Time to first token of each sequence.
+    pub ttft_ms: Vec<f64>,
+    /// The gap before each further token, for each sequence.
+    pub gaps_ms: Vec<Vec<f64>>,
+    /// Tokens that the first sequence generated.
+    pub tokens: Vec<u32>,
+    /// Tokens of the prompt that were found stored, over all sequences.
+    pub cached_tokens: usize,
+    /// The cache at the end.
+    pub usage: UsageRecord,
+    /// The kernels that ran.
+    pub kernels: Vec<String>,
+}
+
+/// Why a cell failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailureRecord {
+    /// Name of the cell.
+    pub cell: String,
+    /// What is the matter, and where.
+    pub error: String,
+}
+
+/// Bytes of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRecord {
+    /// Codes of the rows in use.
+    pub payload_bytes: u64,
+    /// Scales and zero points of the rows in use.
+    pub metadata_bytes: u64,
+    /// In use, but holding no row.
+    pub padding_bytes: u64,
+    /// Everything allocated for rows.
+    pub reserved_bytes: u64,
+    /// The most that was ever held.
+    pub peak_bytes: u64,
+}
+
+impl UsageRecord {
+    /// Bytes of the rows in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.payload_bytes + self.metadata_bytes
+    }
+}
+
+impl From<Usage> for UsageRecord {
+    fn from(usage: Usage) -> Self {
+        Self {
+            payload_bytes: usage.payload.0,
+            metadata_bytes: usage.metadata.0,
+            padding_bytes: usage.padding.0,
+            reserved_bytes: usage.reserved.0,
+            peak_bytes: usage.peak.0,
+        }
+    }
+}
+
+impl Record {
+    /// Name of the cell that it belongs to.
+    pub fn cell(&self) -> &str {
+        match self {
+            Self::Cell(r) => &r.cell,
+            Self::Quality(r) => &r.cell,
+            Self::Greedy(r) => &r.cell,
+            Self::Speed(r) => &r.cell,
+            Self::Failure(r) => &r.cell,
+        }
+    }
+}

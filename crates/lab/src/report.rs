@@ -1,0 +1,82 @@
+//! Tables and files for people and for programs. Everything here is made of rows.
+
+mod columns;
+mod csv_files;
+mod markdown;
+mod number;
+mod terminal;
+
+pub(crate) use csv_files::{layers_csv, results_csv};
+pub(crate) use markdown::markdown;
+pub(crate) use terminal::terminal;
+
+use crate::Row;
+
+/// What makes a row need a footnote.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Lossy,
+    Failed,
+    Unpredicted,
+}
+
+impl Mark {
+    const ALL: [Self; 3] = [Self::Lossy, Self::Failed, Self::Unpredicted];
+
+    fn sign(self) -> char {
+        match self {
+            Self::Lossy => '~',
+            Self::Failed => '!',
+            Self::Unpredicted => '*',
+        }
+    }
+
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::Lossy => "lossy: not the model's own attention",
+            Self::Failed => "failed",
+            Self::Unpredicted => "the bytes in use are not those that the spec predicts",
+        }
+    }
+
+    /// What there is to say about a row, a sentence each.
+    fn reasons(self, row: &Row) -> Vec<String> {
+        match self {
+            Self::Lossy => row.lossy.clone(),
+            Self::Failed => row.error.iter().cloned().collect(),
+            Self::Unpredicted => {
+                let wrong = row.memory.iter().filter(|memory| !memory.as_predicted());
+                wrong.map(|m| format!("{} B predicted, {} B in use", m.used_predicted, m.used_measured)).collect()
+            }
+        }
+    }
+}
+
+/// The signs of a row, each at most once.
+fn signs(row: &Row) -> String {
+    let marks = Mark::ALL.into_iter().filter(|mark| !mark.reasons(row).is_empty());
+    marks.map(Mark::sign).collect()
+}
+
+/// The footnotes of some rows, by mark: each reason with the cells that share it.
+fn footnotes(rows: &[Row]) -> Vec<(Mark, Vec<(String, Vec<&str>)>)> {
+    let mut notes = Vec::new();
+    for mark in Mark::ALL {
+        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        for row in rows {
+            for reason in mark.reasons(row) {
+                match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                    Some((_, cells)) => cells.push(&row.cell),
+                    None => reasons.push((reason, vec![&row.cell])),
+                }
+            }
+        }
+        if !reasons.is_empty() {
+            notes.push((mark, reasons));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

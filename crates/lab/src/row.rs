@@ -1,0 +1,134 @@
+//! One row of the table: what the records of a cell come to.
+
+mod from_records;
+
+pub(crate) use from_records::from_records;
+
+use crate::metrics::{Gaps, Spread};
+
+/// A cell and everything that was measured of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Name of the cell.
+    pub cell: String,
+    /// Its note in the experiment file.
+    pub note: Option<String>,
+    /// Name of its model config.
+    pub model: String,
+    /// Its device, as in the config.
+    pub device: String,
+    /// Variant; `None` until it was loaded.
+    pub variant: Option<String>,
+    /// Layouts of its layers, each once, joined by `+`.
+    pub layout: String,
+    /// Number format of the keys, over all layers, joined by `+`; empty where nothing is stored.
+    pub key_format: String,
+    /// Number format of the values; empty where none are stored (MLA, `none`).
+    pub value_format: String,
+    /// Why the output is not that of the model's own attention, a sentence each; empty if it is.
+    pub lossy: Vec<String>,
+    /// Why the cell failed. What was measured before is there all the same.
+    pub error: Option<String>,
+    /// Bytes of the weights in memory.
+    pub weights_bytes: Option<u64>,
+    /// Bytes of the cache, with the longest prompt and everything generated after it.
+    pub memory: Option<Memory>,
+    /// Times, for each length of prompt that was measured, in the order of the workload.
+    pub speed: Vec<Speed>,
+    /// Against the oracle.
+    pub quality: Option<Quality>,
+    /// The kernels that ran, in alphabetical order.
+    pub kernels: Vec<String>,
+}
+
+/// Bytes of a cache that holds `sequences` sequences of `tokens` tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Memory {
+    /// Tokens of each sequence that were fed to the cache.
+    pub tokens: usize,
+    /// Sequences.
+    pub sequences: usize,
+    /// Bytes a token, from the spec, as long as no row is dropped.
+    pub per_token_predicted: u64,
+    /// Bytes a token, from the bytes in use; `None` where rows were dropped.
+    pub per_token_measured: Option<f64>,
+    /// Bytes in use, from the spec.
+    pub used_predicted: u64,
+    /// Bytes in use.
+    pub used_measured: u64,
+    /// Bytes allocated for rows.
+    pub reserved: u64,
+    /// The most bytes that were ever held.
+    pub peak: u64,
+}
+
+impl Memory {
+    /// Whether the spec predicted the bytes in use, to the byte.
+    pub fn as_predicted(&self) -> bool {
+        self.used_predicted == self.used_measured
+    }
+}
+
+/// Times after prompts of one length, over all repeats. The warm-up is not among them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Speed {
+    /// Tokens of each prompt.
+    pub prompt_tokens: usize,
+    /// Tokens generated after each.
+    pub new_tokens: usize,
+    /// Prompts side by side.
+    pub batch: usize,
+    /// Repeats measured.
+    pub repeats: usize,
+    /// Time to first token, ms, over the repeats (of a batch, when its last sequence has it).
+    pub ttft_ms: Spread,
+    /// Prompt tokens of the batch a second: from the median TTFT.
+    pub prefill_tokens_per_s: f64,
+    /// Gaps between tokens, ms; `None` if only one token was generated.
+    pub gaps: Option<Gaps>,
+    /// Tokens of the batch a second after the first: batch / mean gap.
+    pub decode_tokens_per_s: Option<f64>,
+    /// Bytes at the end.
+    pub memory: Option<Memory>,
+}
+
+/// Distance from the oracle: the same weights, uncached, in f32, with the model's own attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quality {
+    /// Tokens scored, over all windows (all but the first of each).
+    pub tokens: usize,
+    /// exp of the mean negative log likelihood of the scored tokens.
+    pub perplexity: f64,
+    /// The oracle's.
+    pub oracle_perplexity: f64,
+    /// Mean of the difference of the negative log likelihoods, cell - oracle, nats a token.
+    pub nll_difference: f64,
+    /// Standard error of that mean, from the differences of single tokens.
+    pub nll_difference_se: Option<f64>,
+    /// Mean of KL(oracle || cell), nats.
+    pub kl_mean: f64,
+    /// Its 99th percentile over tokens.
+    pub kl_p99: f64,
+    /// Its largest value.
+    pub kl_max: f64,
+    /// Tokens for which both have the same most likely next token, %.
+    pub top1_percent: f64,
+    /// Largest difference of a logit.
+    pub max_logit_difference: f64,
+    /// Tokens of the greedy text that was compared; 0 if it was not.
+    pub greedy_tokens: usize,
+    /// The first of them that differs from the oracle's, counted from 1; `None` if they are the same.
+    pub first_divergence: Option<usize>,
+}
+
+impl Quality {
+    /// Perplexity over the oracle's.
+    pub fn perplexity_ratio(&self) -> f64 {
+        self.perplexity / self.oracle_perplexity
+    }
+
+    /// Change of perplexity against the oracle's, %.
+    pub fn perplexity_change_percent(&self) -> f64 {
+        100.0 * (self.perplexity_ratio() - 1.0)
+    }
+}

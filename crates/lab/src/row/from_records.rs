@@ -1,0 +1,159 @@
+//! The records of a cell become its row.
+
+use super::{Memory, Quality, Row, Speed};
+use crate::metrics::{Gaps, Spread, mean, percentile, standard_error};
+use crate::{GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
+use kvlab_config::{Cell, Experiment};
+use kvlab_core::{Bytes, CacheSpec, Exactness, LayerSpec};
+
+/// The row of a cell, from all records of a run.
+pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Record], error: Option<String>) -> Row {
+    let mut row = Row {
+        cell: cell.name.clone(),
+        note: cell.note.clone(),
+        model: cell.config.name.clone(),
+        device: cell.config.backend.device.to_string(),
+        variant: None,
+        layout: String::new(),
+        key_format: String::new(),
+        value_format: String::new(),
+        lossy: Vec::new(),
+        error,
+        weights_bytes: None,
+        memory: None,
+        speed: Vec::new(),
+        quality: None,
+        kernels: Vec::new(),
+    };
+    let (mut windows, mut greedy, mut speed, mut spec) = (Vec::new(), None, Vec::new(), None);
+    for record in records.iter().filter(|record| record.cell() == cell.name) {
+        match record {
+            Record::Cell(r) => {
+                row.weights_bytes = Some(r.weights_bytes);
+                spec = Some(&r.spec);
+            }
+            Record::Quality(r) => windows.push(r),
+            Record::Greedy(r) => greedy = Some(r),
+            Record::Speed(r) => speed.push(r),
+            Record::Failure(_) => {}
+        }
+    }
+    let Some(spec) = spec else { return row };
+    describe(&mut row, spec);
+    // Over fewer windows than the other cells it would be another number.
+    if windows.len() == experiment.workload.windows {
+        row.quality = quality(&windows, greedy);
+    }
+    let prompts = experiment.workload.prompts.iter();
+    row.speed = prompts.filter_map(|&prompt| speed_at(prompt, &speed, spec, experiment.seed)).collect();
+    let longest = row.speed.iter().max_by_key(|speed| speed.prompt_tokens);
+    row.memory = longest.and_then(|speed| speed.memory).or_else(|| {
+        let greedy = greedy?;
+        memory(spec, greedy.prompt_tokens + greedy.tokens.len().checked_sub(1)?, 1, &greedy.usage)
+    });
+    let kernels = speed.iter().flat_map(|r| &r.kernels).chain(greedy.iter().flat_map(|r| &r.kernels));
+    row.kernels = kernels.cloned().collect();
+    row.kernels.sort();
+    row.kernels.dedup();
+    row
+}
+
+fn describe(row: &mut Row, spec: &CacheSpec) {
+    let stored = || spec.layers.iter().filter(|layer| stores(layer));
+    row.variant = Some(spec.variant.clone());
+    row.layout = each_once(spec.layers.iter().map(|layer| layer.layout.as_str()));
+    row.key_format = each_once(stored().map(|layer| layer.key.name.as_str()));
+    let values = stored().filter(|layer| layer.row.stored_value_dim() > 0);
+    row.value_format = each_once(values.map(|layer| layer.value.name.as_str()));
+    if let Exactness::Lossy(reasons) = &spec.exactness {
+        row.lossy = reasons.clone();
+    }
+}
+
+fn each_once<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut seen: Vec<&str> = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
+    }
+    seen.join("+")
+}
+
+/// A layer without rows (variant `none`) stores nothing, whatever its row would take.
+fn stores(layer: &LayerSpec) -> bool {
+    layer.rows_per_sequence > 0
+}
+
+fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord) -> Option<Memory> {
+    let layers = || spec.layers.iter().filter(|layer| stores(layer));
+    let used: Bytes = layers().map(|layer| layer.per_token() * layer.rows_at(tokens) as u64).sum();
+    let held = (tokens * sequences).max(1);
+    let whole = layers().all(|layer| layer.rows_at(tokens) == tokens);
+    Some(Memory {
+        tokens,
+        sequences,
+        per_token_predicted: layers().map(LayerSpec::per_token).sum::<Bytes>().0,
+        per_token_measured: whole.then(|| usage.used_bytes() as f64 / held as f64),
+        used_predicted: (used * sequences as u64).0,
+        used_measured: usage.used_bytes(),
+        reserved: usage.reserved_bytes,
+        peak: usage.peak_bytes,
+    })
+}
+
+fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
+    let records = || records.iter().filter(|r| r.prompt_tokens == prompt_tokens);
+    let first = records().next()?;
+    let last_ttft = |r: &&SpeedRecord| r.ttft_ms.iter().copied().fold(0.0, f64::max);
+    let ttft_ms = Spread::of(&records().map(last_ttft).collect::<Vec<_>>())?;
+    let gaps: Vec<f64> = records().flat_map(|r| r.gaps_ms.iter().flatten()).copied().collect();
+    let gaps = Gaps::of(&gaps, seed);
+    // The last token was sampled and not fed.
+    let tokens = prompt_tokens + first.new_tokens.checked_sub(1)?;
+    Some(Speed {
+        prompt_tokens,
+        new_tokens: first.new_tokens,
+        batch: first.batch,
+        repeats: records().count(),
+        prefill_tokens_per_s: (prompt_tokens * first.batch) as f64 * 1e3 / ttft_ms.median,
+        ttft_ms,
+        decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
+        gaps,
+        memory: memory(spec, tokens, first.batch, &first.usage),
+    })
+}
+
+fn quality(windows: &[&QualityRecord], greedy: Option<&GreedyRecord>) -> Option<Quality> {
+    let all = |list: fn(&QualityRecord) -> &Vec<f64>| -> Vec<f64> {
+        windows.iter().flat_map(|&r| list(r)).copied().collect()
+    };
+    let (nll, oracle_nll) = (all(|r| &r.nll_nats), all(|r| &r.oracle_nll_nats));
+    let differences: Vec<f64> = nll.iter().zip(&oracle_nll).map(|(cell, oracle)| cell - oracle).collect();
+    let kl = all(|r| &r.kl_nats);
+    let agreed: usize = windows.iter().map(|r| r.top1_agreed).sum();
+    Some(Quality {
+        tokens: nll.len(),
+        perplexity: mean(&nll)?.exp(),
+        oracle_perplexity: mean(&oracle_nll)?.exp(),
+        nll_difference: mean(&differences)?,
+        nll_difference_se: standard_error(&differences),
+        kl_mean: mean(&kl)?,
+        kl_p99: percentile(&kl, 99.0)?,
+        kl_max: percentile(&kl, 100.0)?,
+        top1_percent: 100.0 * agreed as f64 / nll.len() as f64,
+        max_logit_difference: percentile(&all(|r| &r.logit_difference), 100.0)?,
+        greedy_tokens: greedy.map_or(0, |r| r.tokens.len()),
+        first_divergence: greedy.and_then(|r| first_difference(&r.tokens, &r.oracle_tokens)),
+    })
+}
+
+/// The place of the first difference, counted from 1.
+fn first_difference(a: &[u32], b: &[u32]) -> Option<usize> {
+    let differs = a.iter().zip(b).position(|(a, b)| a != b);
+    let shorter = (a.len() != b.len()).then(|| a.len().min(b.len()));
+    differs.or(shorter).map(|place| place + 1)
+}
+
+#[cfg(test)]
+mod tests;
