@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use kvlab_engine::{Engine, Work};
-use kvlab_lab::stats::{mean, standard_deviation};
 use serde::Serialize;
 
 #[derive(clap::Args)]
@@ -111,6 +110,9 @@ fn record(engine: &Engine, depth: usize, work: Work, samples: Vec<f64>, kernels:
         Work::Prefill(n) => (n, 0),
         Work::Decode(n) => (0, n),
     };
+    let count = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
     Record {
         model: engine.config().name.clone(),
         cache: spec.variant.clone(),
@@ -122,8 +124,8 @@ fn record(engine: &Engine, depth: usize, work: Work, samples: Vec<f64>, kernels:
         n_gen,
         n_depth: depth,
         kernels: kernels.join("+"),
-        avg_ts: mean(&samples).unwrap_or(f64::NAN),
-        stddev_ts: standard_deviation(&samples).unwrap_or(0.0),
+        avg_ts: mean,
+        stddev_ts: (squares / (count - 1.0).max(1.0)).sqrt(),
         samples_ts: samples,
     }
 }

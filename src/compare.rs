@@ -4,8 +4,9 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::Bar;
 use kvlab_config::Experiment;
 use kvlab_engine::registry;
-use kvlab_lab::{CompareOptions, LabError};
+use kvlab_lab::{CompareOptions, LabError, Progress};
 use std::path::PathBuf;
+use std::process::Command;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,19 +34,41 @@ pub fn compare(args: &Args) -> Outcome {
     let options = CompareOptions {
         runs: args.runs.clone(),
         fresh: args.fresh,
-        ..CompareOptions::default()
+        commit: commit(),
+        command: Some(std::env::args().skip(1).fold("kvlab".to_owned(), |line, arg| line + " " + &arg)),
     };
     let bar = Bar::new();
-    let comparison = kvlab_lab::compare(&experiment, &options, &mut |p| bar.at(&p.to_string(), p.done(), p.total()));
+    let (mut done, mut total) = (0, 0);
+    let comparison = kvlab_lab::compare(&experiment, &options, &mut |progress| {
+        if let Progress::Advanced { done: d, total: t } = progress {
+            (done, total) = (d, t);
+        }
+        if let Progress::Failed { .. } = progress {
+            bar.say(&progress.to_string());
+        }
+        bar.at(&progress.to_string(), done, total);
+    });
     drop(bar);
     let comparison = comparison.map_err(|error| match error {
-        LabError::Engine(error) => Failure::from(error),
+        LabError::Text { .. } => Failure::Request(error.to_string()),
         error => Failure::Run(error.to_string()),
     })?;
-    println!("{}", comparison.table(None));
+    println!("{}", comparison.table(terminal_width()));
     println!("\nwritten to {}", comparison.folder.display());
-    match comparison.failed() {
+    match comparison.failed().len() {
         0 => Ok(()),
-        n => Err(Failure::Run(format!("{n} of the cells failed; see the table"))),
+        n => Err(Failure::Run(format!("{n} of {} cells failed; the table says why", comparison.rows.len()))),
     }
+}
+
+/// The commit of the working folder, if it is a git checkout.
+fn commit() -> Option<String> {
+    let git = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output().ok()?;
+    let text = String::from_utf8(git.stdout).ok()?;
+    git.status.success().then(|| text.trim().to_owned())
+}
+
+/// Columns of the terminal; a pipe has as many as it takes.
+fn terminal_width() -> Option<u16> {
+    console::Term::stdout().is_term().then(|| console::Term::stdout().size().1)
 }

@@ -1,2 +1,69 @@
-//! stub
-fn main() {}
+//! The command line of kvlab.
+
+mod bench;
+mod compare;
+mod failure;
+mod inspect;
+mod load;
+mod logits;
+mod progress;
+mod run;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A workbench for KV caches: one set of weights through every cache, compared by bytes, time and quality.
+#[derive(Parser)]
+#[command(name = "kvlab", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Continue a prompt, and say what it cost
+    Run(run::Args),
+    /// Run an experiment and print its table; without a file, the quickstart
+    Compare(compare::Args),
+    /// Speed of prefill and decode at depths, in llama-bench's terms
+    Bench(bench::Args),
+    /// Teacher-forced logits of given token ids, as a safetensors file
+    Logits(logits::Args),
+    /// A config as it is understood: every layer's cache and its bytes, without loading weights
+    Inspect(inspect::Args),
+    /// The devices of this machine that this build can use
+    Devices,
+}
+
+/// The model file and its overrides, which most commands take.
+#[derive(clap::Args)]
+struct Model {
+    /// A model file (`configs/models/*.toml`)
+    file: PathBuf,
+    /// Override a key of the file, e.g. --set cache.variant=swa --set cache.window=64
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Compare(args) => compare::compare(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Logits(args) => logits::logits(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::Devices => {
+            for (name, what) in kvlab_engine::devices() {
+                println!("{name:10} {what}");
+            }
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -15,6 +15,11 @@ impl Bar {
         Self(bar)
     }
 
+    /// Prints a line above it, on stderr, terminal or not.
+    pub fn say(&self, line: &str) {
+        self.0.suspend(|| eprintln!("{line}"));
+    }
+
     /// Moves it.
     pub fn at(&self, what: &str, done: usize, total: usize) {
         if self.0.message() != what {

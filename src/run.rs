@@ -4,7 +4,7 @@ use crate::failure::{Failure, Outcome};
 use crate::{Model, load};
 use kvlab_engine::text::{Message, Sampling};
 use kvlab_engine::{EngineError, Finish, Generation, Request};
-use kvlab_lab::stats::percentile;
+use kvlab_lab::percentile;
 use std::io::Write;
 use std::time::Duration;
 

@@ -2,7 +2,30 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod cases;
+mod command_line;
+mod configs;
+mod goldens;
 mod laws;
+mod layering;
+mod own_cache;
+mod own_variant;
+mod real;
+
+use kvlab_config::{ConfigErrors, ModelConfig};
+use kvlab_engine::{Engine, registry};
+use std::path::Path;
+
+/// A model file from its text.
+fn config(text: &str) -> Result<ModelConfig, ConfigErrors> {
+    registry::with_known(|known| ModelConfig::parse(text, "test.toml", Path::new("."), &[], known))
+}
+
+/// An engine from the rest of a model file.
+fn engine(rest: &str) -> Engine {
+    let config = config(&format!("schema = 1\nname = \"test\"\n{rest}")).unwrap();
+    Engine::load(&config, &mut |_, _| {}).unwrap_or_else(|error| panic!("{rest}: {error}"))
+}
 
 /// Runs a test that needs a graphics device in a process of its own, because a driver that fails takes its process
 /// with it. `body` says false where there is no such device; the test then says so.

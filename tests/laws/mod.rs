@@ -1,6 +1,6 @@
 //! The laws of testkit for every variant of the registry, in every layout and codec.
 
-mod subjects;
+pub mod subjects;
 
 use kvlab_testkit::check;
 use subjects::{cpu, wgpu};

@@ -133,6 +133,16 @@ pub fn cpu() -> Vec<Subject> {
     all(&Device::flex(), |_| true)
 }
 
+/// A variant that is not in the registry, in f32 on the processor, for rows with heads and for latent ones.
+pub fn of(variant: &'static dyn Variant, options: serde_json::Value) -> Vec<Subject> {
+    let options = self::options(options);
+    let shapes = [heads(4, 2), heads(4, 4), windowed(4, heads(4, 2)), latent()];
+    let subjects = shapes.iter().map(|shape| {
+        subject(variant, (shape, &options), variant.layouts()[0], codec::EXACT, &Device::flex())
+    });
+    subjects.collect()
+}
+
 /// The same on a graphics device, if there is one: some of them, because software is slow at it.
 pub fn wgpu() -> Option<Vec<Subject>> {
     let name = kvlab_config::Device::Wgpu(None);

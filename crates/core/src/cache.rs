@@ -47,6 +47,19 @@ pub trait KvCache: Send {
     /// [`CacheError::UnknownSequence`].
     fn len(&self, seq: SeqId) -> Result<usize, CacheError>;
 
+    /// A copy of the rows that are stored of a sequence in one layer, in order of position, as they read back.
+    ///
+    /// # Errors
+    /// [`CacheError::UnknownSequence`], [`CacheError::UnknownLayer`], [`CacheError::Unsupported`] by a cache
+    /// that does not show its rows.
+    fn inspect(&self, seq: SeqId, layer: LayerId) -> Result<Inspected, CacheError> {
+        self.len(seq)?;
+        Err(CacheError::Unsupported {
+            what: format!("a look at the rows of {layer}"),
+            reason: "it does not show them".into(),
+        })
+    }
+
     /// Begins a forward pass over one chunk of tokens for each of some sequences.
     ///
     /// # Errors
@@ -109,6 +122,15 @@ pub struct Opened {
     pub seq: SeqId,
     /// Tokens of the prompt that are already stored.
     pub reused: usize,
+}
+
+/// Stored rows, copied out.
+#[derive(Clone, Debug)]
+pub struct Inspected {
+    /// The position of each row.
+    pub positions: Vec<usize>,
+    /// `[rows, heads, key dim]` and `[rows, heads, value dim]`, f32.
+    pub rows: Rows,
 }
 
 /// The tokens that one step adds to one sequence.

@@ -45,7 +45,7 @@ mod weights;
 pub use attend::{Attended, EMPTY_LSE, Query, Rows, Span};
 pub use bytes::Bytes;
 pub use cache::{
-    Accept, Capabilities, Chunk, KvCache, Opened, Step, StepReport, Support, Truncate, Usage,
+    Accept, Capabilities, Chunk, Inspected, KvCache, Opened, Step, StepReport, Support, Truncate, Usage,
 };
 pub use error::CacheError;
 pub use ids::{LayerId, SeqId, TokenId};

@@ -65,6 +65,11 @@ impl Engine {
         self.cache.as_mut()
     }
 
+    /// The model itself; it may be shared with other engines.
+    pub fn decoder(&self) -> Arc<Decoder> {
+        Arc::clone(&self.decoder)
+    }
+
     /// The device that it runs on.
     pub fn device(&self) -> &OpenDevice {
         &self.device

@@ -25,7 +25,12 @@ pub struct CompareOptions {
 impl Default for CompareOptions {
     /// Into `runs`, going on with what is there.
     fn default() -> Self {
-        Self { runs: PathBuf::from("runs"), fresh: false, commit: None, command: None }
+        Self {
+            runs: PathBuf::from("runs"),
+            fresh: false,
+            commit: None,
+            command: None,
+        }
     }
 }
 
@@ -58,17 +63,18 @@ impl Comparison {
     /// The cells that failed, with the reason of each.
     pub fn failed(&self) -> Vec<(&str, &str)> {
         let rows = self.rows.iter();
-        rows.filter_map(|row| Some((row.cell.as_str(), row.error.as_deref()?))).collect()
+        rows.filter_map(|row| Some((row.cell.as_str(), row.error.as_deref()?)))
+            .collect()
     }
 }
 
-/// Runs every cell of an experiment, and writes `resolved.toml`, `environment.json`, `records.jsonl`, `results.csv`, `layers.csv`
-/// and `report.md` into `<runs>/<name>-<hash of the resolved config>`. What the records there hold already is not measured
-/// again, except for cells that failed.
+/// Runs every cell of an experiment, and writes `resolved.toml`, `environment.json`, `records.jsonl`, `results.csv`,
+/// `layers.csv` and `report.md` into `<runs>/<name>-<hash of the resolved config>`. What the records there hold
+/// already is not measured again, except for cells that failed.
 ///
 /// # Errors
-/// [`LabError`]: files that cannot be read or written, and records that were measured on something else. What goes wrong in a
-/// cell is a row with an `error`.
+/// [`LabError`]: files that cannot be read or written, and records that were measured on something else. What goes
+/// wrong in a cell is a row with an `error`.
 pub fn compare(
     experiment: &Experiment,
     options: &CompareOptions,
@@ -76,7 +82,9 @@ pub fn compare(
 ) -> Result<Comparison, LabError> {
     let resolved = experiment.to_toml()?;
     let text = passage::read(&experiment.workload)?;
-    let folder = options.runs.join(format!("{}-{}", experiment.name, short_hash(&resolved)));
+    let folder = options
+        .runs
+        .join(format!("{}-{}", experiment.name, short_hash(&resolved)));
     fs::create_dir_all(&folder).map_err(LabError::io(&folder))?;
     let journal = Journal::open(&folder, options.fresh)?;
     let environment = Environment::of(experiment, &text, options.commit.clone());
@@ -103,12 +111,16 @@ pub fn compare(
     Ok(comparison)
 }
 
-/// The environment that all records come from: written by the first run, and required to be the same by any that adds to them.
+/// The environment that all records come from: written by the first run, and required to be the same by any that adds
+/// to them.
 fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Environment, LabError> {
     const FILE: &str = "environment.json";
     if session.is_empty() {
         let text = serde_json::to_string_pretty(&now);
-        let text = text.map_err(|e| LabError::Write { what: FILE, reason: e.to_string() })?;
+        let text = text.map_err(|e| LabError::Write {
+            what: FILE,
+            reason: e.to_string(),
+        })?;
         write(folder, FILE, &(text + "\n"))?;
         return Ok(now);
     }
@@ -120,7 +132,10 @@ fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Envi
         reason: error.to_string(),
     })?;
     match then.difference(&now) {
-        Some(what) if !session.complete() => Err(LabError::Changed { folder: folder.to_owned(), what }),
+        Some(what) if !session.complete() => Err(LabError::Changed {
+            folder: folder.to_owned(),
+            what,
+        }),
         _ => Ok(then),
     }
 }

@@ -51,14 +51,30 @@ impl Environment {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             threads: experiment.cells().iter().find_map(|cell| cell.config.backend.threads),
             seed: experiment.seed,
-            text_sha256: Sha256::digest(&text.whole).iter().map(|byte| format!("{byte:02x}")).collect(),
-            date: utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+            text_sha256: Sha256::digest(&text.whole)
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+            date: utc(SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs())),
         }
     }
 
     /// What makes numbers of `other` incomparable with those of this one, in words. A date does not.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
-        let Self { kvlab, commit, build, system, devices, cores, threads, seed, text_sha256, date: _ } = self;
+        let Self {
+            kvlab,
+            commit,
+            build,
+            system,
+            devices,
+            cores,
+            threads,
+            seed,
+            text_sha256,
+            date: _,
+        } = self;
         let show = |commit: &Option<String>| commit.clone().unwrap_or_else(|| "unknown".to_owned());
         let was = |what: &str, then: &dyn std::fmt::Debug, now: &dyn std::fmt::Debug| {
             Some(format!("{what} was {then:?} and is {now:?}"))
@@ -78,8 +94,8 @@ impl Environment {
     }
 }
 
-/// ISO 8601 of so many seconds since 1970 began in UTC. Days to a date as in Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms" (`civil_from_days`): years begin in March, so that the leap day is the last.
+/// ISO 8601 of so many seconds since 1970 began in UTC. Days to a date as in Howard Hinnant, "chrono-Compatible
+/// Low-Level Date Algorithms" (`civil_from_days`): years begin in March, so that the leap day is the last.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
@@ -88,7 +104,11 @@ fn utc(seconds: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

@@ -13,11 +13,16 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the records of a folder. A last line that was cut short, by an interruption in the middle of writing, is taken
-    /// away; with `fresh` everything is.
+    /// Opens the records of a folder. A last line that was cut short, by an interruption in the middle of writing, is
+    /// taken away; with `fresh` everything is.
     pub(crate) fn open(folder: &Path, fresh: bool) -> Result<Self, LabError> {
         let path = folder.join("records.jsonl");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
         let mut file = file.map_err(LabError::io(&path))?;
         match file.try_lock() {
             Ok(()) => {}
@@ -46,7 +51,10 @@ impl Journal {
 
     /// Adds a line. What is kept in memory is what a later run will read: a float may lose its last bit on the way.
     pub(crate) fn append(&mut self, record: &Record) -> Result<(), LabError> {
-        let refused = |error: serde_json::Error| LabError::Write { what: "a record", reason: error.to_string() };
+        let refused = |error: serde_json::Error| LabError::Write {
+            what: "a record",
+            reason: error.to_string(),
+        };
         let line = serde_json::to_string(record).map_err(refused)?;
         let read = serde_json::from_str(&line).map_err(refused)?;
         let written = self.file.write_all((line + "\n").as_bytes());
@@ -76,8 +84,13 @@ mod tests {
     use super::*;
     use crate::{FailureRecord, GreedyRecord, QualityRecord, SpeedRecord, UsageRecord};
 
-    const USAGE: UsageRecord =
-        UsageRecord { payload_bytes: 1, metadata_bytes: 2, padding_bytes: 3, reserved_bytes: 4, peak_bytes: u64::MAX };
+    const USAGE: UsageRecord = UsageRecord {
+        payload_bytes: 1,
+        metadata_bytes: 2,
+        padding_bytes: 3,
+        reserved_bytes: 4,
+        peak_bytes: u64::MAX,
+    };
 
     fn records() -> Vec<Record> {
         vec![
@@ -85,7 +98,7 @@ mod tests {
                 cell: "a | \"b\"\n".into(),
                 window: 3,
                 mean_nll_nats: 0.1,
-                oracle_mean_nll_nats: 1.5e-300,
+                oracle_mean_nll_nats: 1.5e-9,
                 nll_nats: vec![0.5, 2.0],
                 oracle_nll_nats: vec![],
                 kl_nats: vec![0.0],
@@ -114,7 +127,10 @@ mod tests {
                 usage: USAGE,
                 kernels: vec![],
             }),
-            Record::Failure(FailureRecord { cell: "d".into(), error: "NaN".into() }),
+            Record::Failure(FailureRecord {
+                cell: "d".into(),
+                error: "NaN".into(),
+            }),
         ]
     }
 
@@ -158,10 +174,18 @@ mod tests {
     fn a_broken_line_in_the_middle_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("records.jsonl");
-        std::fs::write(&path, "\n{\"kind\":\"failure\",\"cell\":\"a\",\"error\":\"\"}\n{\"kind\":\"spe\n{}\n").unwrap();
+        std::fs::write(
+            &path,
+            "\n{\"kind\":\"failure\",\"cell\":\"a\",\"error\":\"\"}\n{\"kind\":\"spe\n{}\n",
+        )
+        .unwrap();
         let error = Journal::open(folder.path(), false).err().unwrap();
         assert!(matches!(error, LabError::Records { line: 3, .. }), "{error}");
-        assert_eq!(Journal::open(folder.path(), true).unwrap().records(), [], "a fresh start needs no records");
+        assert_eq!(
+            Journal::open(folder.path(), true).unwrap().records(),
+            [],
+            "a fresh start needs no records"
+        );
         assert_eq!(text(folder.path()), "");
     }
 

@@ -1,15 +1,15 @@
 //! Experiments: every cell of an experiment is run through its cache, and compared with the model's own attention.
 //!
-//! [`compare`] runs an [`Experiment`](kvlab_config::Experiment) and returns a [`Comparison`], one [`Row`] a cell. What it
-//! measures goes into a folder, one line of `records.jsonl` for each raw measurement ([`Record`]); every number of a table is
-//! computed from those lines, so that a run which was interrupted goes on where it stopped, and an analysis of your own can
-//! start from the samples.
+//! [`compare`] runs an [`Experiment`](kvlab_config::Experiment) and returns a [`Comparison`], one [`Row`] a cell. What
+//! it measures goes into a folder, one line of `records.jsonl` for each raw measurement ([`Record`]); every number of
+//! a table is computed from those lines, so that a run which was interrupted goes on where it stopped, and an analysis
+//! of your own can start from the samples.
 //!
 //! # Why this shape
 //! *Measuring*, *records*, *metrics* and *reports* are apart: a metric is a function of slices of numbers, a report is a
-//! function of rows. Neither knows an engine, and none of them a tensor. Quality and speed are measured apart as well: quality
-//! once a cell, since it does not change from one run to the next, speed in every repeat, with the cells interleaved and in
-//! another order each time, so that a drift of the machine hits all of them.
+//! function of rows. Neither knows an engine, and none of them a tensor. Quality and speed are measured apart as well:
+//! quality once a cell, since it does not change from one run to the next, speed in every repeat, with the cells
+//! interleaved and in another order each time, so that a drift of the machine hits all of them.
 //!
 //! # What it does not do
 //! No training, no tasks with answers to be graded (recall, multiple choice), no plots; it compares caches on a text.

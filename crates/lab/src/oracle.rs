@@ -5,7 +5,10 @@ use kvlab_config::{CacheConfig, ModelConfig, Weights};
 /// What a cell is compared with. Cells with equal oracles share one.
 pub(crate) fn of(config: &ModelConfig) -> ModelConfig {
     let mut oracle = config.clone();
-    oracle.cache = CacheConfig { variant: Some("none".to_owned()), ..CacheConfig::default() };
+    oracle.cache = CacheConfig {
+        variant: Some("none".to_owned()),
+        ..CacheConfig::default()
+    };
     // "Native" weights are f32 in memory, and stay as they are so that cell and oracle share them.
     if matches!(oracle.model.weights, Weights::F16 | Weights::Bf16) {
         oracle.model.weights = Weights::F32;
@@ -36,7 +39,10 @@ mod tests {
         ] {
             assert_eq!(of(&config(rest)), none, "{rest}");
         }
-        assert_eq!(of(&config("weights = \"bf16\"")), config("weights = \"f32\"\n[cache]\nvariant = \"none\""));
+        assert_eq!(
+            of(&config("weights = \"bf16\"")),
+            config("weights = \"f32\"\n[cache]\nvariant = \"none\"")
+        );
         assert_ne!(of(&config("[backend]\ndevice = \"wgpu\"")), none);
     }
 }

@@ -16,7 +16,10 @@ pub(crate) struct Text {
 
 /// Reads the text of a workload.
 pub(crate) fn read(workload: &Workload) -> Result<Text, LabError> {
-    let refused = |reason: String| LabError::Text { path: workload.text.clone(), reason };
+    let refused = |reason: String| LabError::Text {
+        path: workload.text.clone(),
+        reason,
+    };
     let whole = fs::read(&workload.text).map_err(|error| refused(error.to_string()))?;
     let text = std::str::from_utf8(&whole);
     let text = text.map_err(|error| refused(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
@@ -25,7 +28,10 @@ pub(crate) fn read(workload: &Workload) -> Result<Text, LabError> {
         len if workload.offset >= len => refused(format!("offset = {} is beyond its {len} bytes", workload.offset)),
         _ => refused(format!("offset = {} is inside of a character", workload.offset)),
     })?;
-    Ok(Text { used: used.to_owned(), whole })
+    Ok(Text {
+        used: used.to_owned(),
+        whole,
+    })
 }
 
 /// A text in the tokens of one model.
@@ -37,8 +43,13 @@ pub(crate) struct Passage {
 impl Passage {
     /// Tokenises a text. Special tokens that are spelled in it count as text.
     pub(crate) fn new(text: &Text, tokenizer: &Tokenizer) -> Result<Self, String> {
-        let tokens = tokenizer.encode(&text.used, false).map_err(|error| format!("the text: {error}"))?;
-        Ok(Self { bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()), tokens })
+        let tokens = tokenizer
+            .encode(&text.used, false)
+            .map_err(|error| format!("the text: {error}"))?;
+        Ok(Self {
+            bos: tokenizer.bos().filter(|_| tokenizer.adds_bos()),
+            tokens,
+        })
     }
 
     /// The `index`-th run of `len` tokens. Runs lie back to back; each begins with BOS where the model wants one.
@@ -58,7 +69,10 @@ mod tests {
     use super::*;
 
     fn passage(bos: Option<TokenId>) -> Passage {
-        Passage { bos, tokens: (0..10).collect() }
+        Passage {
+            bos,
+            tokens: (0..10).collect(),
+        }
     }
 
     #[test]
@@ -66,7 +80,12 @@ mod tests {
         let passage = passage(None);
         assert_eq!(passage.run(0, 5).unwrap(), [0, 1, 2, 3, 4]);
         assert_eq!(passage.run(1, 5).unwrap(), [5, 6, 7, 8, 9]);
-        assert!(passage.run(2, 5).unwrap_err().contains("10 tokens after workload.offset, and 15"));
+        assert!(
+            passage
+                .run(2, 5)
+                .unwrap_err()
+                .contains("10 tokens after workload.offset, and 15")
+        );
     }
 
     #[test]
@@ -80,7 +99,10 @@ mod tests {
 
     #[test]
     fn bytes_of_a_text_are_its_tokens() {
-        let text = Text { whole: vec![], used: "aé".into() };
+        let text = Text {
+            whole: vec![],
+            used: "aé".into(),
+        };
         let passage = Passage::new(&text, &Tokenizer::bytes()).unwrap();
         assert_eq!(passage.run(0, 3).unwrap(), [97, 0xC3, 0xA9]);
     }

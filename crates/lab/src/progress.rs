@@ -57,8 +57,17 @@ impl fmt::Display for Progress {
             Self::Loading { cell } => write!(f, "{cell}: loading"),
             Self::Quality { cell, done, total } => write!(f, "{cell}: quality, window {} of {total}", done + 1),
             Self::Greedy { cell } => write!(f, "{cell}: greedy text"),
-            Self::Speed { cell, repeat, repeats, prompt_tokens } => {
-                write!(f, "{cell}: speed, repeat {} of {repeats}, prompt of {prompt_tokens} tokens", repeat + 1)
+            Self::Speed {
+                cell,
+                repeat,
+                repeats,
+                prompt_tokens,
+            } => {
+                write!(
+                    f,
+                    "{cell}: speed, repeat {} of {repeats}, prompt of {prompt_tokens} tokens",
+                    repeat + 1
+                )
             }
             Self::Failed { cell, error } => write!(f, "{cell}: failed: {error}"),
             Self::Advanced { done, total } => write!(f, "{done} of {total} measurements"),

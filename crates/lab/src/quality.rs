@@ -25,8 +25,11 @@ struct Reference {
     logits: Vec<f32>,
 }
 
-/// Scores every window that is not recorded yet. The oracle's logits are in memory for one window at a time (for 1024 tokens of
-/// a vocabulary of 49152 they are 200 MB), and every cell is scored against them before the next.
+/// What the oracle says after the first prompt.
+struct Greedy(Vec<TokenId>);
+
+/// Scores every window that is not recorded yet. The oracle's logits are in memory for one window at a time (for 1024
+/// tokens of a vocabulary of 49152 they are 200 MB), and every cell is scored against them before the next.
 pub(crate) fn measure(session: &mut Session<'_>) -> Result<(), LabError> {
     for mut group in groups(session.experiment) {
         for window in 0..session.experiment.workload.windows {
@@ -104,7 +107,11 @@ impl Group<'_> {
     fn reference(&mut self, session: &mut Session<'_>, window: usize) -> Result<(Reference, usize), Halt> {
         let workload = &session.experiment.workload;
         let mut engine = self.engine(session)?;
-        session.say(Progress::Quality { cell: self.name.clone(), done: window, total: workload.windows });
+        session.say(Progress::Quality {
+            cell: self.name.clone(),
+            done: window,
+            total: workload.windows,
+        });
         let tokens = session.tokens(&engine, window, workload.window)?;
         let vocab = engine.model().vocab();
         let mut logits = Vec::with_capacity((tokens.len() - 1) * vocab);
@@ -117,11 +124,11 @@ impl Group<'_> {
         Ok((Reference { tokens, vocab, logits }, window))
     }
 
-    fn greedy(&mut self, session: &mut Session<'_>) -> Result<Vec<TokenId>, Halt> {
+    fn greedy(&mut self, session: &mut Session<'_>) -> Result<Greedy, Halt> {
         let mut engine = self.engine(session)?;
         let (_, generation) = continue_greedily(session, &mut engine, &self.name)?;
         self.engine = Some(engine);
-        Ok(generation.tokens)
+        Ok(Greedy(generation.tokens))
     }
 }
 
@@ -130,7 +137,11 @@ fn score(session: &mut Session<'_>, cell: &Cell, asked: &(Reference, usize)) -> 
     let (Reference { tokens, vocab, logits }, window) = asked;
     let workload = &session.experiment.workload;
     let mut engine = session.load_cell(cell)?;
-    session.say(Progress::Quality { cell: cell.name.clone(), done: *window, total: workload.windows });
+    session.say(Progress::Quality {
+        cell: cell.name.clone(),
+        done: *window,
+        total: workload.windows,
+    });
     let mut scores: Vec<Option<TokenScore>> = Vec::with_capacity(tokens.len());
     let scored = engine.score(tokens, workload.chunk, &mut |i, row| {
         if let Some(&target) = tokens.get(i + 1) {
@@ -158,14 +169,14 @@ fn score(session: &mut Session<'_>, cell: &Cell, asked: &(Reference, usize)) -> 
 }
 
 /// The first prompt through a cell's cache.
-fn greedy(session: &mut Session<'_>, cell: &Cell, oracle_tokens: &Vec<TokenId>) -> Result<Record, Halt> {
+fn greedy(session: &mut Session<'_>, cell: &Cell, asked: &Greedy) -> Result<Record, Halt> {
     let mut engine = session.load_cell(cell)?;
     let (prompt_tokens, generation) = continue_greedily(session, &mut engine, &cell.name)?;
     Ok(Record::Greedy(GreedyRecord {
         cell: cell.name.clone(),
         prompt_tokens,
         tokens: generation.tokens,
-        oracle_tokens: oracle_tokens.clone(),
+        oracle_tokens: asked.0.clone(),
         usage: generation.usage.into(),
         kernels: generation.kernels.iter().map(|&kernel| kernel.to_owned()).collect(),
     }))
@@ -178,12 +189,21 @@ fn continue_greedily(session: &mut Session<'_>, engine: &mut Engine, name: &str)
     session.say(Progress::Greedy { cell: name.to_owned() });
     let prompt = session.tokens(engine, 0, prompt_tokens)?;
     let request = greedy_request(workload.new_tokens);
-    let generation = engine.generate(&[prompt], &request, &mut |_| {}).map_err(|error| format!("greedy text: {error}"))?;
+    let generation = engine
+        .generate(&[prompt], &request, &mut |_| {})
+        .map_err(|error| format!("greedy text: {error}"))?;
     let generation = generation.into_iter().next();
-    Ok((prompt_tokens, generation.ok_or_else(|| "no text was generated".to_owned())?))
+    Ok((
+        prompt_tokens,
+        generation.ok_or_else(|| "no text was generated".to_owned())?,
+    ))
 }
 
 /// So many tokens, the most likely each time, whatever they are.
 pub(crate) fn greedy_request(max_new_tokens: usize) -> Request {
-    Request { max_new_tokens, sampling: Sampling::default(), ignore_eos: true }
+    Request {
+        max_new_tokens,
+        sampling: Sampling::default(),
+        ignore_eos: true,
+    }
 }

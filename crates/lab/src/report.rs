@@ -46,7 +46,9 @@ impl Mark {
             Self::Failed => row.error.iter().cloned().collect(),
             Self::Unpredicted => {
                 let wrong = row.memory.iter().filter(|memory| !memory.as_predicted());
-                wrong.map(|m| format!("{} B predicted, {} B in use", m.used_predicted, m.used_measured)).collect()
+                wrong
+                    .map(|m| format!("{} B predicted, {} B in use", m.used_predicted, m.used_measured))
+                    .collect()
             }
         }
     }
@@ -58,11 +60,14 @@ fn signs(row: &Row) -> String {
     marks.map(Mark::sign).collect()
 }
 
-/// The footnotes of some rows, by mark: each reason with the cells that share it.
-fn footnotes(rows: &[Row]) -> Vec<(Mark, Vec<(String, Vec<&str>)>)> {
+/// A reason, and the cells that share it.
+type Shared<'a> = (String, Vec<&'a str>);
+
+/// The footnotes of some rows, by mark.
+fn footnotes(rows: &[Row]) -> Vec<(Mark, Vec<Shared<'_>>)> {
     let mut notes = Vec::new();
     for mark in Mark::ALL {
-        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        let mut reasons: Vec<Shared<'_>> = Vec::new();
         for row in rows {
             for reason in mark.reasons(row) {
                 match reasons.iter_mut().find(|(known, _)| *known == reason) {

@@ -79,9 +79,18 @@ impl<'a> Session<'a> {
     }
 
     fn total(&self) -> usize {
-        let Experiment { workload, measure, repeats, .. } = self.experiment;
+        let Experiment {
+            workload,
+            measure,
+            repeats,
+            ..
+        } = self.experiment;
         let quality = if measure.quality { workload.windows + 1 } else { 0 };
-        let speed = if measure.speed { repeats * workload.prompts.len() } else { 0 };
+        let speed = if measure.speed {
+            repeats * workload.prompts.len()
+        } else {
+            0
+        };
         self.experiment.cells().len() * (quality + speed)
     }
 
@@ -92,10 +101,16 @@ impl<'a> Session<'a> {
 
     /// Whether everything was recorded.
     pub(crate) fn complete(&self) -> bool {
-        let Experiment { workload, measure, repeats, .. } = self.experiment;
+        let Experiment {
+            workload,
+            measure,
+            repeats,
+            ..
+        } = self.experiment;
         self.experiment.cells().iter().all(|cell| {
             let cell = cell.name.as_str();
-            let quality = || self.has_greedy(cell) && (0..workload.windows).all(|window| self.has_quality(cell, window));
+            let quality =
+                || self.has_greedy(cell) && (0..workload.windows).all(|window| self.has_quality(cell, window));
             let speed = |prompt: &usize| (0..*repeats).all(|repeat| self.has_speed(cell, repeat, *prompt));
             (!measure.quality || quality()) && (!measure.speed || workload.prompts.iter().all(speed))
         })
@@ -107,7 +122,10 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn has_greedy(&self, cell: &str) -> bool {
-        self.journal.records().iter().any(|r| matches!(r, Record::Greedy(r) if r.cell == cell))
+        self.journal
+            .records()
+            .iter()
+            .any(|r| matches!(r, Record::Greedy(r) if r.cell == cell))
     }
 
     pub(crate) fn has_speed(&self, cell: &str, repeat: usize, prompt_tokens: usize) -> bool {
@@ -142,8 +160,15 @@ impl<'a> Session<'a> {
         match known {
             Some(weights) if weights == engine.fingerprint() => {}
             Some(weights) => {
-                let what = format!("the weights of {} were {weights} and are {}", cell.name, engine.fingerprint());
-                return Err(Halt::Run(LabError::Changed { folder: self.journal.folder().to_owned(), what }));
+                let what = format!(
+                    "the weights of {} were {weights} and are {}",
+                    cell.name,
+                    engine.fingerprint()
+                );
+                return Err(Halt::Run(LabError::Changed {
+                    folder: self.journal.folder().to_owned(),
+                    what,
+                }));
             }
             None => self.record(&Record::Cell(CellRecord {
                 cell: cell.name.clone(),
@@ -162,7 +187,8 @@ impl<'a> Session<'a> {
         let model = &engine.config().model;
         let key = format!("{:?} {:?}", model.origin, model.tokenizer);
         if !self.passages.contains_key(&key) {
-            self.passages.insert(key.clone(), Passage::new(&self.text, engine.tokenizer()?)?);
+            self.passages
+                .insert(key.clone(), Passage::new(&self.text, engine.tokenizer()?)?);
         }
         match self.passages.get(&key) {
             Some(passage) => Ok(passage.run(index, len)?),
@@ -172,7 +198,8 @@ impl<'a> Session<'a> {
 
     /// Runs a part of the work. A panic below (a device out of memory, say) ends that part only.
     pub(crate) fn guard<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Halt>) -> Result<T, Halt> {
-        // What the closure changes stays whole: the journal and the pool are only ever added to, and engines are dropped.
+        // What the closure changes stays whole: the journal and the pool are only ever added to, and engines are
+        // dropped.
         catch_unwind(AssertUnwindSafe(|| work(self))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -196,7 +223,10 @@ impl<'a> Session<'a> {
     /// Leaves a cell out from here on.
     pub(crate) fn fail(&mut self, cell: &str, error: String) -> Result<(), LabError> {
         let cell = cell.to_owned();
-        self.record(&Record::Failure(FailureRecord { cell: cell.clone(), error: error.clone() }))?;
+        self.record(&Record::Failure(FailureRecord {
+            cell: cell.clone(),
+            error: error.clone(),
+        }))?;
         self.failed.insert(cell.clone(), error.clone());
         self.say(Progress::Failed { cell, error });
         Ok(())

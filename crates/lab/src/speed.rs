@@ -16,7 +16,9 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<(), LabError> {
     let prompts = &experiment.workload.prompts;
     for repeat in 0..experiment.repeats {
         let mut cells: Vec<&Cell> = experiment.cells().iter().collect();
-        cells.shuffle(&mut ChaCha8Rng::seed_from_u64(experiment.seed.wrapping_add(repeat as u64)));
+        cells.shuffle(&mut ChaCha8Rng::seed_from_u64(
+            experiment.seed.wrapping_add(repeat as u64),
+        ));
         for cell in cells {
             let open = |&&prompt: &&usize| !session.has_speed(&cell.name, repeat, prompt);
             let todo: Vec<usize> = prompts.iter().filter(open).copied().collect();
@@ -33,7 +35,12 @@ fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, prompts: 
     let mut engine = session.load_cell(cell)?;
     let repeats = session.experiment.repeats;
     for &prompt_tokens in prompts {
-        session.say(Progress::Speed { cell: cell.name.clone(), repeat, repeats, prompt_tokens });
+        session.say(Progress::Speed {
+            cell: cell.name.clone(),
+            repeat,
+            repeats,
+            prompt_tokens,
+        });
         let record = measure_prompt(session, &mut engine, cell, prompt_tokens);
         let record = record.map_err(|halt| match halt {
             Halt::Cell(error) => Halt::Cell(format!("prompt of {prompt_tokens} tokens: {error}")),
@@ -54,10 +61,14 @@ fn measure_prompt(
     let prompt = session.tokens(engine, 0, prompt_tokens)?;
     let batch = vec![prompt; workload.batch];
     let request = greedy_request(workload.new_tokens);
-    // Kernels may be compiled and tuned, and memory touched, for each length that a cache comes to. Without a cache a whole run
-    // would take as long as all its prefills, and two tokens have touched everything.
+    // Kernels may be compiled and tuned, and memory touched, for each length that a cache comes to. Without a cache a
+    // whole run would take as long as all its prefills, and two tokens have touched everything.
     let remembers = engine.cache().capabilities().remembers;
-    let warm_up_tokens = if remembers { workload.new_tokens } else { workload.new_tokens.min(2) };
+    let warm_up_tokens = if remembers {
+        workload.new_tokens
+    } else {
+        workload.new_tokens.min(2)
+    };
     engine.generate(&batch, &greedy_request(warm_up_tokens), &mut |_| {})?;
     let done = engine.generate(&batch, &request, &mut |_| {})?;
     let first = done.first().ok_or_else(|| "no text was generated".to_owned())?;
@@ -79,7 +90,11 @@ fn measure_prompt(
 }
 
 fn kernels(done: &[Generation]) -> Vec<String> {
-    let mut kernels: Vec<String> = done.iter().flat_map(|g| &g.kernels).map(|&kernel| kernel.to_owned()).collect();
+    let mut kernels: Vec<String> = done
+        .iter()
+        .flat_map(|g| &g.kernels)
+        .map(|&kernel| kernel.to_owned())
+        .collect();
     kernels.sort();
     kernels.dedup();
     kernels

@@ -43,7 +43,8 @@ impl BuildOptions {
 pub enum Wanted<'a> {
     /// Of all.
     All,
-    /// Of those at these places in the step, in this order. A prefill needs the last of each chunk only.
+    /// Of those at these places in the step, in this order. A prefill needs the last of each chunk only, and none of a
+    /// chunk that more will follow.
     Rows(&'a [usize]),
 }
 
@@ -192,6 +193,12 @@ impl Decoder {
             see(Stage::Layer(block.attention.layer), &x);
         }
         if let Wanted::Rows(rows) = wanted {
+            if rows.is_empty() {
+                return Ok(Tensor::zeros(
+                    [0, self.spec.vocab],
+                    (&self.embedding.device(), DType::F32),
+                ));
+            }
             x = x.select(0, self.indices(rows.iter().map(|&row| row as i64)));
         }
         let x = self.final_norm.forward(x);

@@ -3,10 +3,10 @@
 use crate::layout::Growth;
 use crate::step::StoredStep;
 use crate::{Codec, Kernel, LayerStore, Layout};
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use kvlab_core::{
-    Bytes, CacheError, CacheSpec, Capabilities, Chunk, KvCache, LayerId, LayerSpec, Opened, Rows,
-    SeqId, Step, Support, TokenId, Usage,
+    Bytes, CacheError, CacheSpec, Capabilities, Chunk, Inspected, KvCache, LayerId, LayerSpec, Opened, Rows,
+    SeqId, Step, Support, TokenId, Usage, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -219,6 +219,30 @@ impl KvCache for StoredCache {
     fn len(&self, seq: SeqId) -> Result<usize, CacheError> {
         let len = self.lengths.get(&seq).copied();
         len.ok_or(CacheError::UnknownSequence(seq))
+    }
+
+    fn inspect(&self, seq: SeqId, layer: LayerId) -> Result<Inspected, CacheError> {
+        let runs = self.layout.runs(seq, self.len(seq)?);
+        let layer = self.layers.get(&layer).ok_or(CacheError::UnknownLayer(layer))?;
+        let row = layer.spec.row;
+        let read = |codec: &dyn Codec, planes: fn(&LayerStore) -> &[crate::Plane], dim: usize| {
+            let parts = runs.iter().map(|&run| codec.decode(planes(&layer.store.run(run).detached())));
+            let parts: Vec<_> = parts.collect();
+            match parts.is_empty() {
+                true => Tensor::zeros([0, row.heads, dim], &self.device),
+                false => Tensor::cat(parts, 0),
+            }
+        };
+        Ok(Inspected {
+            positions: runs.iter().flat_map(|run| run.position..run.position + run.len).collect(),
+            rows: Rows {
+                key: read(layer.codecs[0], |store| &store.key, row.key),
+                value: match row.value {
+                    Value::Own(dim) => Some(read(layer.codecs[1], |store| &store.value, dim)),
+                    Value::PrefixOfKey(_) => None,
+                },
+            },
+        })
     }
 
     fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError> {

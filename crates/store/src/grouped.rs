@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
-    Accept, Attended, CacheError, CacheSpec, Capabilities, Chunk, Exactness, KvCache, LayerId,
+    Accept, Attended, CacheError, CacheSpec, Capabilities, Chunk, Exactness, Inspected, KvCache, LayerId,
     Opened, Query, Rows, SeqId, Step, StepReport, TokenId, Usage,
 };
 use std::collections::BTreeMap;
@@ -153,6 +153,12 @@ impl KvCache for Grouped {
             Some((group, &member)) => group.len(member),
             None => Ok(0),
         }
+    }
+
+    fn inspect(&self, seq: SeqId, layer: LayerId) -> Result<Inspected, CacheError> {
+        let members = self.members(seq)?;
+        let group = *self.group_of.get(&layer).ok_or(CacheError::UnknownLayer(layer))?;
+        self.groups[group].inspect(members[group], layer)
     }
 
     fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError> {

@@ -47,10 +47,15 @@ impl Golden {
 
     /// An f32 tensor, if the file has it: its shape and its numbers.
     pub fn floats(&self, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
-        let file = safetensors::SafeTensors::deserialize(&self.bytes).unwrap();
-        let tensor = file.tensor(name).ok()?;
-        let data = tensor.data().chunks_exact(4);
-        let data = data.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-        Some((tensor.shape().to_vec(), data.collect()))
+        floats(&self.bytes, name)
     }
+}
+
+/// An f32 tensor of a safetensors file, if the file has it: its shape and its numbers.
+pub fn floats(file: &[u8], name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+    let file = safetensors::SafeTensors::deserialize(file).unwrap();
+    let tensor = file.tensor(name).ok()?;
+    let data = tensor.data().chunks_exact(4);
+    let data = data.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+    Some((tensor.shape().to_vec(), data.collect()))
 }

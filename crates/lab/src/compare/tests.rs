@@ -50,8 +50,14 @@ struct Lab {
 impl Lab {
     fn new(sets: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let assets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets").canonicalize().unwrap();
-        let model = format!("schema = 1\nname = \"m\"\n[model]\npath = {:?}\n", assets.join("bytes/mha"));
+        let assets = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../assets")
+            .canonicalize()
+            .unwrap();
+        let model = format!(
+            "schema = 1\nname = \"m\"\n[model]\npath = {:?}\n",
+            assets.join("bytes/mha")
+        );
         fs::write(dir.path().join("model.toml"), model).unwrap();
         fs::copy(assets.join("text/alice_95k.txt"), dir.path().join("text.txt")).unwrap();
         let sets: Vec<String> = sets.iter().map(|&set| set.to_owned()).collect();
@@ -61,7 +67,10 @@ impl Lab {
     }
 
     fn options(&self) -> CompareOptions {
-        CompareOptions { runs: self.dir.path().join("runs"), ..CompareOptions::default() }
+        CompareOptions {
+            runs: self.dir.path().join("runs"),
+            ..CompareOptions::default()
+        }
     }
 
     fn run(&self, options: &CompareOptions) -> Result<(Comparison, Vec<Progress>), LabError> {
@@ -84,7 +93,11 @@ fn timeless(text: &str) -> Vec<Record> {
     let records = text.lines().map(|line| match serde_json::from_str(line).unwrap() {
         Record::Speed(r) => {
             let gaps_ms = r.gaps_ms.iter().map(|gaps| vec![0.0; gaps.len()]).collect();
-            Record::Speed(crate::SpeedRecord { ttft_ms: vec![0.0; r.ttft_ms.len()], gaps_ms, ..r })
+            Record::Speed(crate::SpeedRecord {
+                ttft_ms: vec![0.0; r.ttft_ms.len()],
+                gaps_ms,
+                ..r
+            })
         }
         other => other,
     });
@@ -100,44 +113,72 @@ fn exact_caches_are_exact_lossy_ones_say_so_and_a_failed_cell_stops_no_other() {
         let memory = row.memory.unwrap();
         assert!(memory.as_predicted(), "{cell}: {memory:?}");
         assert_eq!((&row.error, row.speed.len()), (&None, 2), "{cell}");
-        assert_eq!(row.speed[1].gaps.unwrap().count, 2 * 2, "{cell}: 3 tokens have 2 gaps, in 2 repeats");
+        assert_eq!(
+            row.speed[1].gaps.unwrap().count,
+            2 * 2,
+            "{cell}: 3 tokens have 2 gaps, in 2 repeats"
+        );
         let quality = row.quality.as_ref().unwrap();
         assert_eq!((quality.tokens, quality.greedy_tokens), (30, 3), "{cell}");
-        let bound = match cell {
-            "none" => 1e-12,
-            "own" => 1e-9,
-            _ => 1e-4,
-        };
-        assert_eq!(quality.kl_max < bound, row.lossy.is_empty(), "{cell}: KL {}", quality.kl_max);
+        let bound = if cell == "f16" { 1e-4 } else { 1e-9 };
+        assert_eq!(
+            quality.kl_max < bound,
+            row.lossy.is_empty(),
+            "{cell}: KL {}",
+            quality.kl_max
+        );
     }
     let exact = row(&comparison, "own").quality.as_ref().unwrap();
-    assert!(exact.perplexity > 3.0 && exact.perplexity < 20.0, "a model trained on English: {}", exact.perplexity);
+    assert!(
+        exact.perplexity > 3.0 && exact.perplexity < 64.0,
+        "English, after few bytes: {}",
+        exact.perplexity
+    );
     assert_eq!((exact.top1_percent, exact.first_divergence), (100.0, None));
     // 4 heads of 16, keys and values, 4 layers, 9 + 3 - 1 tokens.
     let memory = row(&comparison, "f16").memory.unwrap();
-    assert_eq!((memory.per_token_predicted, memory.per_token_measured), (1024, Some(1024.0)));
+    assert_eq!(
+        (memory.per_token_predicted, memory.per_token_measured),
+        (1024, Some(1024.0))
+    );
     assert_eq!((memory.tokens, memory.used_measured), (11, 11 * 1024));
     let swa = row(&comparison, "swa").memory.unwrap();
     assert_eq!((swa.per_token_measured, swa.used_measured), (None, 5 * 2048));
     assert_eq!(row(&comparison, "none").memory.unwrap().used_measured, 0);
 
     let failed = comparison.failed();
-    assert_eq!(failed.iter().map(|(cell, _)| *cell).collect::<Vec<_>>(), ["unfit", "short"]);
+    assert_eq!(
+        failed.iter().map(|(cell, _)| *cell).collect::<Vec<_>>(),
+        ["unfit", "short"]
+    );
     assert!(failed[0].1.contains("does not divide"), "{failed:?}");
-    assert!(failed[1].1.contains("window 0: 16 prompt tokens") && failed[1].1.contains("cache.capacity"), "{failed:?}");
+    assert!(
+        failed[1].1.contains("window 0: 16 prompt tokens") && failed[1].1.contains("cache.capacity"),
+        "{failed:?}"
+    );
     let cells = comparison.experiment.cells().len();
     let all = cells * (3 + 4);
     assert_eq!(seen.last(), Some(&Progress::Advanced { done: all, total: all }));
     assert_eq!(seen.iter().filter(|p| matches!(p, Progress::Failed { .. })).count(), 2);
 
     let (report, csv) = (read(&comparison, "report.md"), read(&comparison, "results.csv"));
-    assert!(report.contains("4 KV heads mean-pooled to 1") && report.contains("as it came"), "{report}");
+    assert!(
+        report.contains("4 KV heads mean-pooled to 1") && report.contains("as it came"),
+        "{report}"
+    );
     assert!(report.contains("does not divide") && csv.contains("does not divide"));
-    assert_eq!(csv.lines().count(), 1 + 5 * 2 + 2, "two prompts for each cell, and a line for each that failed");
+    assert_eq!(
+        csv.lines().count(),
+        1 + 5 * 2 + 2,
+        "two prompts for each cell, and a line for each that failed"
+    );
     let back: Experiment = toml::from_str(&read(&comparison, "resolved.toml")).unwrap();
     assert_eq!(back, comparison.experiment);
     let folder = comparison.folder.file_name().unwrap().to_str().unwrap().to_owned();
-    assert_eq!(folder, format!("tiny-{}", short_hash(&read(&comparison, "resolved.toml"))));
+    assert_eq!(
+        folder,
+        format!("tiny-{}", short_hash(&read(&comparison, "resolved.toml")))
+    );
     assert_eq!(folder.len(), "tiny-".len() + 8);
 }
 
@@ -146,11 +187,19 @@ fn two_runs_differ_in_nothing_but_times() {
     let lab = Lab::new(&[]);
     let (first, _) = lab.run(&lab.options()).unwrap();
     let (first, before) = (timeless(&read(&first, "records.jsonl")), first);
-    let (second, _) = lab.run(&CompareOptions { fresh: true, ..lab.options() }).unwrap();
+    let (second, _) = lab
+        .run(&CompareOptions {
+            fresh: true,
+            ..lab.options()
+        })
+        .unwrap();
     assert_eq!(second.folder, before.folder);
     assert_eq!(timeless(&read(&second, "records.jsonl")), first);
     for (a, b) in before.rows.iter().zip(&second.rows) {
-        assert_eq!((&a.quality, a.memory, &a.lossy, &a.error), (&b.quality, b.memory, &b.lossy, &b.error));
+        assert_eq!(
+            (&a.quality, a.memory, &a.lossy, &a.error),
+            (&b.quality, b.memory, &b.lossy, &b.error)
+        );
     }
 }
 
@@ -159,7 +208,10 @@ fn an_interrupted_run_goes_on_and_a_finished_one_loads_nothing() {
     let lab = Lab::new(&[]);
     let (good, _) = EXPERIMENT.split_once("[[variant]]\nname = \"unfit\"").unwrap();
     let experiment = with_known(|known| Experiment::parse(good, "tiny.toml", lab.dir.path(), &[], known));
-    let lab = Lab { experiment: experiment.unwrap(), ..lab };
+    let lab = Lab {
+        experiment: experiment.unwrap(),
+        ..lab
+    };
     let (whole, seen) = lab.run(&lab.options()).unwrap();
     assert!(seen.iter().any(|p| matches!(p, Progress::Loading { .. })));
     let path = whole.folder.join("records.jsonl");
@@ -167,7 +219,10 @@ fn an_interrupted_run_goes_on_and_a_finished_one_loads_nothing() {
 
     let (again, seen) = lab.run(&lab.options()).unwrap();
     assert!(seen.iter().all(|p| matches!(p, Progress::Advanced { .. })), "{seen:?}");
-    assert_eq!((again.rows, read(&whole, "records.jsonl")), (whole.rows.clone(), text.clone()));
+    assert_eq!(
+        (again.rows, read(&whole, "records.jsonl")),
+        (whole.rows.clone(), text.clone())
+    );
 
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     for (kept, cut) in [(0, 0), (3, 10), (lines.len() / 2, 0), (lines.len() - 1, 1)] {
@@ -183,11 +238,18 @@ fn an_interrupted_run_goes_on_and_a_finished_one_loads_nothing() {
 #[test]
 fn records_of_something_else_are_not_added_to() {
     let lab = Lab::new(&["repeats=1", "measure.speed=false"]);
-    let built = |commit: &str, fresh| CompareOptions { commit: Some(commit.to_owned()), fresh, ..lab.options() };
+    let built = |commit: &str, fresh| CompareOptions {
+        commit: Some(commit.to_owned()),
+        fresh,
+        ..lab.options()
+    };
     let (first, _) = lab.run(&built("aaaa", false)).unwrap();
     // Failed cells are tried again, so this run has something to add.
     let error = lab.run(&built("bbbb", false)).unwrap_err();
-    assert!(matches!(&error, LabError::Changed { what, .. } if what.contains("aaaa") && what.contains("bbbb")), "{error}");
+    assert!(
+        matches!(&error, LabError::Changed { what, .. } if what.contains("aaaa") && what.contains("bbbb")),
+        "{error}"
+    );
     assert!(lab.run(&built("aaaa", false)).is_ok());
     assert!(lab.run(&built("bbbb", true)).is_ok());
     assert!(read(&first, "environment.json").contains("\"bbbb\""));
@@ -195,7 +257,10 @@ fn records_of_something_else_are_not_added_to() {
     text.push('x');
     fs::write(&lab.experiment.workload.text, text).unwrap();
     let error = lab.run(&built("bbbb", false)).unwrap_err();
-    assert!(matches!(&error, LabError::Changed { what, .. } if what.contains("text")), "{error}");
+    assert!(
+        matches!(&error, LabError::Changed { what, .. } if what.contains("text")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -203,9 +268,23 @@ fn a_text_that_is_not_there_or_too_short_is_named() {
     let lab = Lab::new(&["workload.offset=94110"]);
     let (comparison, _) = lab.run(&lab.options()).unwrap();
     let (_, error) = comparison.failed()[0];
-    assert!(error.contains("the text has 8 tokens after workload.offset, and 16 are needed"), "{error}");
+    assert!(
+        error.contains("the text has 8 tokens after workload.offset, and 16 are needed"),
+        "{error}"
+    );
     for set in ["workload.offset=94118", "workload.text=nowhere.txt"] {
         let lab = Lab::new(&[set]);
         assert!(matches!(lab.run(&lab.options()), Err(LabError::Text { .. })), "{set}");
+    }
+}
+
+#[test]
+fn the_experiments_that_come_with_kvlab_are_sound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/experiments");
+    for (file, cells) in [("quickstart.toml", 15), ("smollm2-variants.toml", 9)] {
+        let experiment = with_known(|known| Experiment::load(&folder.join(file), &[], known));
+        let experiment = experiment.unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(experiment.cells().len(), cells, "{file}");
+        assert_eq!(format!("{}.toml", experiment.name), file);
     }
 }

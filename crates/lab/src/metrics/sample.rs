@@ -59,8 +59,8 @@ impl Gaps {
     }
 }
 
-/// The `p`-th percentile (0 to 100), linear between the two samples next to it: definition 7 of Hyndman and Fan, 1996, the
-/// default of R and NumPy. `None` without samples.
+/// The `p`-th percentile (0 to 100), linear between the two samples next to it: definition 7 of Hyndman and Fan, 1996,
+/// the default of R and NumPy. `None` without samples.
 pub fn percentile(samples: &[f64], p: f64) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -69,14 +69,14 @@ pub fn percentile(samples: &[f64], p: f64) -> Option<f64> {
 
 fn sorted_percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    let place = p.clamp(0.0, 100.0) / 100.0 * last as f64;
+    let place = p.clamp(0.0, 100.0) / 100.0 * (last + 1) as f64;
     let below = place.floor() as usize;
     let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
     Some(low + (high - low) * place.fract())
 }
 
-/// 95 % confidence interval of the median, by the percentile bootstrap (Efron, 1979) with 1000 resamples. The samples count as
-/// independent; gaps of one run are not quite, so that the true interval is wider. `None` without samples.
+/// 95 % confidence interval of the median, by the percentile bootstrap (Efron, 1979) with 1000 resamples. The samples
+/// count as independent; gaps of one run are not quite, so that the true interval is wider. `None` without samples.
 pub fn bootstrap_median(samples: &[f64], seed: u64) -> Option<(f64, f64)> {
     if samples.is_empty() {
         return None;
@@ -136,7 +136,10 @@ mod tests {
         assert_eq!(bootstrap_median(&samples, 7), Some((low, high)));
         assert_ne!(bootstrap_median(&samples, 8), Some((low, high)));
         // The order statistics around the median: 50 -+ 1.96 sqrt(101) / 2 is 40 to 60.
-        assert!((37.0..=43.0).contains(&low) && (57.0..=63.0).contains(&high), "{low} to {high}");
+        assert!(
+            (37.0..=43.0).contains(&low) && (57.0..=63.0).contains(&high),
+            "{low} to {high}"
+        );
         assert_eq!(bootstrap_median(&[2.0; 9], 1), Some((2.0, 2.0)));
     }
 
@@ -144,7 +147,11 @@ mod tests {
     fn gaps_of_nothing_are_nothing() {
         assert_eq!(Gaps::of(&[], 0), None);
         assert_eq!(Spread::of(&[]), None);
-        let spread = Spread { median: 2.0, min: 1.0, max: 9.0 };
+        let spread = Spread {
+            median: 2.0,
+            min: 1.0,
+            max: 9.0,
+        };
         assert_eq!(Spread::of(&[9.0, 1.0, 2.0]), Some(spread));
     }
 }

@@ -65,7 +65,11 @@ mod tests {
     fn constant_logits_have_the_perplexity_of_the_vocabulary() {
         for vocab in [2, 256, 49_152] {
             let score = score_token(&vec![3.5; vocab], &vec![-7.25; vocab], vocab - 1).unwrap();
-            assert!((score.nll.exp() / vocab as f64 - 1.0).abs() < 1e-14, "{vocab}: {}", score.nll.exp());
+            assert!(
+                (score.nll.exp() / vocab as f64 - 1.0).abs() < 1e-14,
+                "{vocab}: {}",
+                score.nll.exp()
+            );
             assert_eq!(score.kl, 0.0, "two constants are one distribution");
             assert_eq!(score.max_difference, 10.75);
         }
@@ -75,7 +79,10 @@ mod tests {
     fn equal_rows_are_not_apart() {
         let row: Vec<f32> = (0..1000).map(|i| (i as f32 * 0.37).sin() * 20.0).collect();
         let score = score_token(&row, &row, 500).unwrap();
-        assert_eq!((score.kl, score.max_difference, score.nll), (0.0, 0.0, score.oracle_nll));
+        assert_eq!(
+            (score.kl, score.max_difference, score.nll),
+            (0.0, 0.0, score.oracle_nll)
+        );
         assert!(score.top1_agrees);
     }
 
@@ -92,7 +99,10 @@ mod tests {
     #[test]
     fn logits_that_overflow_an_exponential_do_not() {
         let score = score_token(&[3e38, -3e38], &[-3e38, 3e38], 0).unwrap();
-        assert!(score.kl.is_finite() && score.nll.is_finite() && score.oracle_nll == 0.0, "{score:?}");
+        assert!(
+            score.kl.is_finite() && score.nll.is_finite() && score.oracle_nll == 0.0,
+            "{score:?}"
+        );
     }
 
     #[test]

@@ -18,7 +18,11 @@ impl Column {
     fn new(header: impl Into<String>, right: bool, rows: &[Row], text: impl Fn(&Row) -> Option<String>) -> Self {
         let cells = rows.iter().map(|row| text(row).filter(|text| !text.is_empty()));
         let cells = cells.map(|text| text.unwrap_or_else(|| NOTHING.to_owned())).collect();
-        Self { header: header.into(), right, cells }
+        Self {
+            header: header.into(),
+            right,
+            cells,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -37,11 +41,19 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Column> {
     let number = |header: &str, text: fn(&Row) -> Option<String>| Column::new(header, true, rows, text);
     columns.push(text("cache", |row| Some(cache(row))));
     columns.push(text("K/V", |row| Some(format(row))));
-    columns.push(number("bytes/\ntoken", |row| Some(row.memory?.per_token_predicted.to_string())));
-    columns.push(number("used\nat end", |row| Some(number::bytes(row.memory?.used_measured))));
-    columns.extend(at_each_prompt("TTFT ms\n", rows, |speed| Some(number::short(speed.ttft_ms.median))));
-    columns.extend(at_each_prompt("ITL ms\np50 ", rows, |speed| Some(number::short(speed.gaps?.p50))));
-    columns.push(number("tok/s\ndecode", |row| {
+    columns.push(number("bytes/\ntoken", |row| {
+        Some(row.memory?.per_token_predicted.to_string())
+    }));
+    columns.push(number("used\nat end", |row| {
+        Some(number::bytes(row.memory?.used_measured))
+    }));
+    columns.extend(at_each_prompt("TTFT\nms\n", rows, |speed| {
+        Some(number::short(speed.ttft_ms.median))
+    }));
+    columns.extend(at_each_prompt("ITL\np50 ms\n", rows, |speed| {
+        Some(number::short(speed.gaps?.p50))
+    }));
+    columns.push(number("tok/s", |row| {
         let longest = row.speed.iter().max_by_key(|speed| speed.prompt_tokens)?;
         Some(number::short(longest.decode_tokens_per_s?))
     }));
@@ -49,7 +61,7 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Column> {
         Column::new(header, true, rows, |row| row.quality.as_ref().map(text))
     };
     columns.push(quality("ppl", |q| number::short(q.perplexity)));
-    columns.push(quality("ppl\nchange %", |q| number::change(q.perplexity_change_percent())));
+    columns.push(quality("ppl\nΔ %", |q| number::change(q.perplexity_change_percent())));
     columns.push(quality("KL\nnats", |q| number::small(q.kl_mean)));
     columns.push(quality("top-1\n%", |q| number::share(q.top1_percent)));
     columns.push(quality("first\ndiff", first_divergence));

@@ -1,4 +1,5 @@
-//! `results.csv`: a line for each cell and length of prompt. `layers.csv`: a line for each layer. Units are in the names.
+//! `results.csv`: a line for each cell and length of prompt. `layers.csv`: a line for each layer. Units are in the
+//! names.
 
 use super::number::exact;
 use crate::{LabError, Row, Speed};
@@ -17,43 +18,75 @@ const COLUMNS: &[Column] = &[
     ("layout", |row, _| Some(row.layout.clone())),
     ("key_format", |row, _| Some(row.key_format.clone())),
     ("value_format", |row, _| Some(row.value_format.clone())),
-    ("lossy", |row, _| row.variant.as_ref().map(|_| (!row.lossy.is_empty()).to_string())),
+    ("lossy", |row, _| {
+        row.variant.as_ref().map(|_| (!row.lossy.is_empty()).to_string())
+    }),
     ("lossy_reasons", |row, _| Some(row.lossy.join("; "))),
     ("weights_bytes", |row, _| Some(row.weights_bytes?.to_string())),
     ("prompt_tokens", |_, speed| Some(speed?.prompt_tokens.to_string())),
     ("new_tokens", |_, speed| Some(speed?.new_tokens.to_string())),
     ("batch", |_, speed| Some(speed?.batch.to_string())),
     ("repeats", |_, speed| Some(speed?.repeats.to_string())),
-    ("bytes_per_token_predicted", |row, speed| Some(memory(row, speed)?.per_token_predicted.to_string())),
-    ("bytes_per_token", |row, speed| Some(exact(memory(row, speed)?.per_token_measured?))),
-    ("used_bytes_predicted", |row, speed| Some(memory(row, speed)?.used_predicted.to_string())),
-    ("used_bytes", |row, speed| Some(memory(row, speed)?.used_measured.to_string())),
-    ("reserved_bytes", |row, speed| Some(memory(row, speed)?.reserved.to_string())),
+    ("bytes_per_token_predicted", |row, speed| {
+        Some(memory(row, speed)?.per_token_predicted.to_string())
+    }),
+    ("bytes_per_token", |row, speed| {
+        Some(exact(memory(row, speed)?.per_token_measured?))
+    }),
+    ("used_bytes_predicted", |row, speed| {
+        Some(memory(row, speed)?.used_predicted.to_string())
+    }),
+    ("used_bytes", |row, speed| {
+        Some(memory(row, speed)?.used_measured.to_string())
+    }),
+    ("reserved_bytes", |row, speed| {
+        Some(memory(row, speed)?.reserved.to_string())
+    }),
     ("peak_bytes", |row, speed| Some(memory(row, speed)?.peak.to_string())),
     ("ttft_ms", |_, speed| Some(exact(speed?.ttft_ms.median))),
     ("ttft_min_ms", |_, speed| Some(exact(speed?.ttft_ms.min))),
     ("ttft_max_ms", |_, speed| Some(exact(speed?.ttft_ms.max))),
-    ("prefill_tokens_per_s", |_, speed| Some(exact(speed?.prefill_tokens_per_s))),
+    ("prefill_tokens_per_s", |_, speed| {
+        Some(exact(speed?.prefill_tokens_per_s))
+    }),
     ("itl_p50_ms", |_, speed| Some(exact(speed?.gaps?.p50))),
     ("itl_p50_low_ms", |_, speed| Some(exact(speed?.gaps?.p50_interval.0))),
     ("itl_p50_high_ms", |_, speed| Some(exact(speed?.gaps?.p50_interval.1))),
     ("itl_p95_ms", |_, speed| Some(exact(speed?.gaps?.p95))),
     ("itl_p99_ms", |_, speed| Some(exact(speed?.gaps?.p99))),
     ("tpot_ms", |_, speed| Some(exact(speed?.gaps?.mean))),
-    ("decode_tokens_per_s", |_, speed| Some(exact(speed?.decode_tokens_per_s?))),
+    ("decode_tokens_per_s", |_, speed| {
+        Some(exact(speed?.decode_tokens_per_s?))
+    }),
     ("scored_tokens", |row, _| Some(row.quality.as_ref()?.tokens.to_string())),
     ("perplexity", |row, _| Some(exact(row.quality.as_ref()?.perplexity))),
-    ("oracle_perplexity", |row, _| Some(exact(row.quality.as_ref()?.oracle_perplexity))),
-    ("perplexity_change_percent", |row, _| Some(exact(row.quality.as_ref()?.perplexity_change_percent()))),
-    ("nll_difference_nats", |row, _| Some(exact(row.quality.as_ref()?.nll_difference))),
-    ("nll_difference_se_nats", |row, _| Some(exact(row.quality.as_ref()?.nll_difference_se?))),
+    ("oracle_perplexity", |row, _| {
+        Some(exact(row.quality.as_ref()?.oracle_perplexity))
+    }),
+    ("perplexity_change_percent", |row, _| {
+        Some(exact(row.quality.as_ref()?.perplexity_change_percent()))
+    }),
+    ("nll_difference_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.nll_difference))
+    }),
+    ("nll_difference_se_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.nll_difference_se?))
+    }),
     ("kl_mean_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_mean))),
     ("kl_p99_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_p99))),
     ("kl_max_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_max))),
-    ("top1_agreement_percent", |row, _| Some(exact(row.quality.as_ref()?.top1_percent))),
-    ("max_logit_difference", |row, _| Some(exact(row.quality.as_ref()?.max_logit_difference))),
-    ("greedy_tokens", |row, _| Some(row.quality.as_ref()?.greedy_tokens.to_string())),
-    ("first_divergence_step", |row, _| Some(row.quality.as_ref()?.first_divergence?.to_string())),
+    ("top1_agreement_percent", |row, _| {
+        Some(exact(row.quality.as_ref()?.top1_percent))
+    }),
+    ("max_logit_difference", |row, _| {
+        Some(exact(row.quality.as_ref()?.max_logit_difference))
+    }),
+    ("greedy_tokens", |row, _| {
+        Some(row.quality.as_ref()?.greedy_tokens.to_string())
+    }),
+    ("first_divergence_step", |row, _| {
+        Some(row.quality.as_ref()?.first_divergence?.to_string())
+    }),
     ("kernels", |row, _| Some(row.kernels.join(" "))),
 ];
 
@@ -77,9 +110,12 @@ pub(crate) fn results_csv(rows: &[Row]) -> Result<String, LabError> {
     write("results.csv", lines)
 }
 
-/// A line for each layer of each cell. Over the layers of a cell, `bytes_per_token` and `reserved_bytes` sum to its totals.
+/// A line for each layer of each cell. Over the layers of a cell, `bytes_per_token` and `reserved_bytes` sum to its
+/// totals.
 pub(crate) fn layers_csv(specs: &[(&str, &CacheSpec)]) -> Result<String, LabError> {
-    let header = "cell,layer,variant,layout,visibility,retention,heads,key_values,stored_value_values,value_is_prefix_of_key,key_format,value_format,bytes_per_token,rows_per_sequence,reserved_bytes";
+    let header = "cell,layer,variant,layout,visibility,retention,heads,key_values,\
+        stored_value_values,value_is_prefix_of_key,key_format,value_format,\
+        bytes_per_token,rows_per_sequence,reserved_bytes";
     let mut lines = vec![header.split(',').map(str::to_owned).collect::<Vec<_>>()];
     for (cell, spec) in specs {
         for layer in &spec.layers {

@@ -13,8 +13,11 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
     out += "\n## Result\n\n";
     let columns = columns(rows);
     let header = columns.iter().map(|c| (c.header.replace('\n', " "), c.right));
-    out += &table(header.collect(), rows.len(), |row| columns.iter().map(|c: &Column| c.cells[row].clone()).collect());
-    out += "\n`@n`: after a prompt of n tokens. KL: mean of KL(oracle || cell). First diff: the first step of a greedy text that differs from the oracle's.\n";
+    out += &table(header.collect(), rows.len(), |row| {
+        columns.iter().map(|c: &Column| c.cells[row].clone()).collect()
+    });
+    out += "\n`@n`: after a prompt of n tokens. KL: mean of KL(oracle || cell). \
+            First diff: the first step of a greedy text that differs from the oracle's.\n";
     for (mark, reasons) in footnotes(rows) {
         out += &format!("\n`{}` {}:\n\n", mark.sign(), mark.meaning());
         for (reason, cells) in reasons {
@@ -30,34 +33,58 @@ pub(crate) fn markdown(comparison: &Comparison) -> String {
 }
 
 fn what_was_run(comparison: &Comparison) -> String {
-    let Comparison { experiment, environment, .. } = comparison;
+    let Comparison {
+        experiment,
+        environment,
+        ..
+    } = comparison;
     let workload = &experiment.workload;
     let mut lines = Vec::new();
-    lines.push(format!("{} cells on `{}`.", experiment.cells().len(), workload.text.display()));
+    lines.push(format!(
+        "{} cells on `{}`.",
+        experiment.cells().len(),
+        workload.text.display()
+    ));
     if experiment.measure.quality {
         let chunk = match workload.chunk {
             0 => "each in one step".to_owned(),
             1 => "token by token".to_owned(),
             n => format!("in chunks of {n}"),
         };
-        lines.push(format!("Quality: {} windows of {} tokens, {chunk}.", workload.windows, workload.window));
+        lines.push(format!(
+            "Quality: {} windows of {} tokens, {chunk}.",
+            workload.windows, workload.window
+        ));
     }
     if experiment.measure.speed {
-        let prompts = workload.prompts.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let prompts = workload
+            .prompts
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
         let (new, batch, repeats) = (workload.new_tokens, workload.batch, experiment.repeats);
         lines.push(format!(
             "Speed: prompts of {prompts} tokens, {new} tokens generated after each, batch {batch}, {repeats} repeats."
         ));
     }
     let mut out = lines.join(" ") + "\n\n";
-    let commit = environment.commit.as_ref().map_or(String::new(), |commit| format!(", commit {commit}"));
+    let commit = environment
+        .commit
+        .as_ref()
+        .map_or(String::new(), |commit| format!(", commit {commit}"));
     let mut item = |name: &str, value: String| out += &format!("- {name}: {value}\n");
     item("date", environment.date.clone());
-    item("kvlab", format!("{}{commit}, {} build", environment.kvlab, environment.build));
+    item(
+        "kvlab",
+        format!("{}{commit}, {} build", environment.kvlab, environment.build),
+    );
     for (name, what) in &environment.devices {
         item(&format!("device `{name}`"), what.clone());
     }
-    let threads = environment.threads.map_or(format!("{} (all cores)", environment.cores), |n| n.to_string());
+    let threads = environment
+        .threads
+        .map_or(format!("{} (all cores)", environment.cores), |n| n.to_string());
     item("threads", threads);
     item("system", environment.system.clone());
     item("seed", environment.seed.to_string());
@@ -77,13 +104,22 @@ fn notes(rows: &[Row]) -> String {
             None => notes.push((note, vec![&row.cell])),
         }
     }
-    let items = notes.iter().map(|(note, cells)| format!("- {}: {}\n", escape(&cells.join(", ")), note.trim()));
+    let items = notes
+        .iter()
+        .map(|(note, cells)| format!("- {}: {}\n", escape(&cells.join(", ")), note.trim()));
     let items: String = items.collect();
-    if items.is_empty() { items } else { format!("\n## Notes\n\n{items}") }
+    if items.is_empty() {
+        items
+    } else {
+        format!("\n## Notes\n\n{items}")
+    }
 }
 
 fn times(rows: &[Row]) -> String {
-    let lines: Vec<(&Row, &Speed)> = rows.iter().flat_map(|row| row.speed.iter().map(move |s| (row, s))).collect();
+    let lines: Vec<(&Row, &Speed)> = rows
+        .iter()
+        .flat_map(|row| row.speed.iter().map(move |s| (row, s)))
+        .collect();
     if lines.is_empty() {
         return String::new();
     }
@@ -120,7 +156,10 @@ fn times(rows: &[Row]) -> String {
 }
 
 fn quality(rows: &[Row]) -> String {
-    let lines: Vec<(&Row, &Quality)> = rows.iter().filter_map(|row| Some((row, row.quality.as_ref()?))).collect();
+    let lines: Vec<(&Row, &Quality)> = rows
+        .iter()
+        .filter_map(|row| Some((row, row.quality.as_ref()?)))
+        .collect();
     if lines.is_empty() {
         return String::new();
     }
@@ -157,7 +196,10 @@ fn quality(rows: &[Row]) -> String {
     let what = format!(
         "Against the oracle (the same weights, uncached, in f32, with the model's own attention), over {tokens} tokens."
     );
-    format!("\n## Quality\n\n{what}\n\n{}", table(with_cell(&header), lines.len(), fields))
+    format!(
+        "\n## Quality\n\n{what}\n\n{}",
+        table(with_cell(&header), lines.len(), fields)
+    )
 }
 
 fn memory(rows: &[Row]) -> String {
@@ -165,21 +207,35 @@ fn memory(rows: &[Row]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let header =
-        ["tokens held", "bytes/token predicted", "measured", "used bytes predicted", "measured", "reserved", "peak", "weights"];
+    let header = [
+        "tokens held",
+        "bytes/token predicted",
+        "measured",
+        "used bytes predicted",
+        "measured",
+        "reserved",
+        "peak",
+        "weights",
+    ];
     let fields = |i: usize| {
         let (row, m) = lines[i];
-        let tokens = if m.sequences == 1 { m.tokens.to_string() } else { format!("{} x {}", m.sequences, m.tokens) };
+        let tokens = if m.sequences == 1 {
+            m.tokens.to_string()
+        } else {
+            format!("{} x {}", m.sequences, m.tokens)
+        };
         vec![
             named(row),
             tokens,
             m.per_token_predicted.to_string(),
-            m.per_token_measured.map_or("rows dropped".to_owned(), |bytes| format!("{bytes}")),
+            m.per_token_measured
+                .map_or("rows dropped".to_owned(), |bytes| format!("{bytes}")),
             m.used_predicted.to_string(),
             m.used_measured.to_string(),
             Bytes(m.reserved).to_string(),
             Bytes(m.peak).to_string(),
-            row.weights_bytes.map_or(NOTHING.to_owned(), |bytes| Bytes(bytes).to_string()),
+            row.weights_bytes
+                .map_or(NOTHING.to_owned(), |bytes| Bytes(bytes).to_string()),
         ]
     };
     format!("\n## Memory\n\n{}", table(with_cell(&header), lines.len(), fields))
@@ -188,15 +244,23 @@ fn memory(rows: &[Row]) -> String {
 fn method(comparison: &Comparison) -> String {
     let mut out = String::from("\n## How it was measured\n\n");
     if comparison.experiment.measure.speed {
-        out += "- Before each measurement the same prompt was run once as a warm-up, which is in no number: a whole run, and two tokens where there is no cache.\n";
-        out += "- Each repeat went through all cells, in an order that the seed decides. TTFT is the median over repeats; the gaps (ITL) of all repeats are taken together, and their interval is a bootstrap of the median, as if gaps were independent.\n";
+        out += "- Before each measurement the same prompt was run once as a warm-up, which is in no number: \
+            a whole run, and two tokens where there is no cache.\n";
+        out += "- Each repeat went through all cells, in an order that the seed decides. TTFT is the median over repeats; \
+            the gaps (ITL) of all repeats are taken together, and their interval \
+            is a bootstrap of the median, \
+            as if gaps were independent.\n";
         out += "- A token counts when its logits are on the host: the device has finished.\n";
     }
     if comparison.experiment.measure.quality {
-        out += "- The first token of a window is not scored, every other once. Softmax, likelihood and divergence are computed in f64; of equal logits the lowest id counts.\n";
+        out += "- The first token of a window is not scored, every other once. Softmax, likelihood and divergence \
+            are computed in f64; of equal logits the lowest id counts.\n";
     }
     out += "- Raw samples are in `records.jsonl`, the resolved configs in `resolved.toml`, all numbers in `results.csv`.\n";
-    let command = comparison.command.as_deref().unwrap_or("kvlab compare <the experiment file>");
+    let command = comparison
+        .command
+        .as_deref()
+        .unwrap_or("kvlab compare <the experiment file>");
     out += &format!("\nRun it again (`--fresh`: from the beginning):\n\n```sh\n{command}\n```\n");
     out
 }
@@ -209,7 +273,10 @@ fn with_cell(header: &[&str]) -> Vec<(String, bool)> {
 
 fn table(header: Vec<(String, bool)>, rows: usize, fields: impl Fn(usize) -> Vec<String>) -> String {
     let line = |fields: Vec<String>| format!("| {} |\n", fields.join(" | "));
-    let sides = header.iter().map(|(_, right)| if *right { "---:" } else { "---" }.to_owned()).collect();
+    let sides = header
+        .iter()
+        .map(|(_, right)| if *right { "---:" } else { "---" }.to_owned())
+        .collect();
     let names = header.into_iter().map(|(name, _)| escape(&name)).collect();
     let body = (0..rows).map(|row| line(fields(row).iter().map(|text| escape(text)).collect()));
     [line(names), line(sides)].into_iter().chain(body).collect()

@@ -45,13 +45,23 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
         row.quality = quality(&windows, greedy);
     }
     let prompts = experiment.workload.prompts.iter();
-    row.speed = prompts.filter_map(|&prompt| speed_at(prompt, &speed, spec, experiment.seed)).collect();
+    row.speed = prompts
+        .filter_map(|&prompt| speed_at(prompt, &speed, spec, experiment.seed))
+        .collect();
     let longest = row.speed.iter().max_by_key(|speed| speed.prompt_tokens);
     row.memory = longest.and_then(|speed| speed.memory).or_else(|| {
         let greedy = greedy?;
-        memory(spec, greedy.prompt_tokens + greedy.tokens.len().checked_sub(1)?, 1, &greedy.usage)
+        memory(
+            spec,
+            greedy.prompt_tokens + greedy.tokens.len().checked_sub(1)?,
+            1,
+            &greedy.usage,
+        )
     });
-    let kernels = speed.iter().flat_map(|r| &r.kernels).chain(greedy.iter().flat_map(|r| &r.kernels));
+    let kernels = speed
+        .iter()
+        .flat_map(|r| &r.kernels)
+        .chain(greedy.iter().flat_map(|r| &r.kernels));
     row.kernels = kernels.cloned().collect();
     row.kernels.sort();
     row.kernels.dedup();
@@ -87,7 +97,9 @@ fn stores(layer: &LayerSpec) -> bool {
 
 fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord) -> Option<Memory> {
     let layers = || spec.layers.iter().filter(|layer| stores(layer));
-    let used: Bytes = layers().map(|layer| layer.per_token() * layer.rows_at(tokens) as u64).sum();
+    let used: Bytes = layers()
+        .map(|layer| layer.per_token() * layer.rows_at(tokens) as u64)
+        .sum();
     let held = (tokens * sequences).max(1);
     let whole = layers().all(|layer| layer.rows_at(tokens) == tokens);
     Some(Memory {
@@ -129,7 +141,11 @@ fn quality(windows: &[&QualityRecord], greedy: Option<&GreedyRecord>) -> Option<
         windows.iter().flat_map(|&r| list(r)).copied().collect()
     };
     let (nll, oracle_nll) = (all(|r| &r.nll_nats), all(|r| &r.oracle_nll_nats));
-    let differences: Vec<f64> = nll.iter().zip(&oracle_nll).map(|(cell, oracle)| cell - oracle).collect();
+    let differences: Vec<f64> = nll
+        .iter()
+        .zip(&oracle_nll)
+        .map(|(cell, oracle)| cell - oracle)
+        .collect();
     let kl = all(|r| &r.kl_nats);
     let agreed: usize = windows.iter().map(|r| r.top1_agreed).sum();
     Some(Quality {

@@ -53,8 +53,23 @@ pub(crate) struct LatentSizes {
     pub(crate) value: usize,
 }
 
+impl LatentSizes {
+    /// Whether fresh rows should be expanded in a chunk of `chunk` tokens.
+    ///
+    /// Multiplications for `t` tokens, per head, without what both ways have in common (queries are absorbed and
+    /// values expanded for older rows either way): absorbed, `t^2 / 2` scores of `rank + rope` and as many values of
+    /// `rank`; expanded, `t^2 / 2` scores of `nope + rope` and values of `value`, and the expansion, `t rank (nope +
+    /// value)`. So expanding pays from `t (2 rank - nope - value) > 2 rank (nope + value)` on.
+    fn expanding_pays(&self, chunk: usize) -> bool {
+        let expanded = self.nope + self.value;
+        let saved = (2 * self.rank).saturating_sub(expanded);
+        chunk.saturating_mul(saved) > 2 * self.rank * expanded
+    }
+}
+
 /// The projection of the queries, in one or two steps.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum QueryProjection {
     Full(Linear),
     LowRank { down: Linear, norm: Norm, up: Linear },
@@ -82,7 +97,12 @@ impl LatentAttention {
             return Ok(call.step.extend_attend(call.layer, self.expanded(&rows), query)?.out);
         }
         let absorbed = self.absorbed(&q);
-        if !self.expands(call.mode, call.chunk) {
+        let expand = match call.mode {
+            LatentMode::Absorbed => false,
+            LatentMode::Expanded => true,
+            LatentMode::Auto => self.sizes.expanding_pays(call.chunk),
+        };
+        if !expand {
             let query = call.query(absorbed);
             let out = call.step.extend_attend(call.layer, self.stored(&rows), query)?.out;
             return Ok(self.expand_values(out));
@@ -95,25 +115,6 @@ impl LatentAttention {
         let mut past = call.step.attend(call.layer, past)?;
         past.out = self.expand_values(past.out);
         Ok(merge(past, fresh)?.out)
-    }
-
-    /// Whether the rows of the step are expanded.
-    ///
-    /// Multiplications for a chunk of `t` tokens, per head, without what both ways have in common (the queries are
-    /// absorbed and the values expanded for older rows either way): absorbed, `t^2 / 2` scores of `rank + rope` and as
-    /// many values of `rank`; expanded, `t^2 / 2` scores of `nope + rope` and values of `value`, and the expansion,
-    /// `t rank (nope + value)`. So expanding pays from `t (2 rank - nope - value) > 2 rank (nope + value)` on: 342
-    /// tokens for DeepSeek-V2 and V3.
-    fn expands(&self, mode: LatentMode, chunk: usize) -> bool {
-        let LatentSizes { rank, nope, value, .. } = self.sizes;
-        match mode {
-            LatentMode::Absorbed => false,
-            LatentMode::Expanded => true,
-            LatentMode::Auto => {
-                let saved = (2 * rank).saturating_sub(nope + value);
-                chunk.saturating_mul(saved) > 2 * rank * (nope + value)
-            }
-        }
     }
 
     fn query_parts(&self, x: Tensor<2>, call: &Call<'_, '_>) -> QueryParts {
@@ -239,4 +240,24 @@ fn merge(past: Attended, fresh: Attended) -> Result<Attended, ModelError> {
             reason: "it was asked for the log-sum-exp of both parts and left one out".into(),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LatentSizes;
+
+    /// DeepSeek-V2 and V3: 512 latent, 128 + 64 a key, 128 a value.
+    #[test]
+    fn expanding_pays_from_342_tokens_on() {
+        let sizes = LatentSizes {
+            heads: 128,
+            rank: 512,
+            nope: 128,
+            rope: 64,
+            rope_blocks: 1,
+            value: 128,
+        };
+        assert!(!sizes.expanding_pays(1) && !sizes.expanding_pays(341));
+        assert!(sizes.expanding_pays(342) && sizes.expanding_pays(8192));
+    }
 }

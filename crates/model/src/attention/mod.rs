@@ -42,6 +42,7 @@ pub(crate) struct Attention {
 
 /// Where keys and values come from.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum Kind {
     Heads(HeadAttention),
     Latent(LatentAttention),
@@ -97,7 +98,7 @@ impl Call<'_, '_> {
     /// A query over all visible rows.
     pub(crate) fn query(&self, q: Tensor<3>) -> Query {
         Query {
-            softcap: None,
+            softcap: self.softcap,
             ..Query::new(q, self.scale)
         }
     }

@@ -27,7 +27,7 @@ static NAMES: Names = Names {
 /// The spec of a `gpt2` config.
 pub(super) fn gpt2(keys: &Keys<'_>) -> Result<DecoderSpec, ModelError> {
     let (hidden, query_heads) = (keys.size("n_embd")?, keys.size("n_head")?);
-    if hidden % query_heads != 0 {
+    if !hidden.is_multiple_of(query_heads) {
         let problem = format!("n_embd {hidden} is not a multiple of {query_heads} heads");
         return Err(ModelError::config("n_head", problem));
     }

@@ -34,13 +34,13 @@ pub(crate) fn heads(
 ) -> Result<(usize, AttentionKind), ModelError> {
     let query_heads = keys.size("num_attention_heads")?;
     let kv_heads = keys.size_or("num_key_value_heads", query_heads)?;
-    if query_heads % kv_heads != 0 {
+    if !query_heads.is_multiple_of(kv_heads) {
         let problem = format!("{kv_heads} KV heads cannot be shared evenly by {query_heads} query heads");
         return Err(ModelError::config("num_key_value_heads", problem));
     }
     let head_dim = match keys.optional_size("head_dim")?.or(head_dim) {
         Some(head_dim) => head_dim,
-        None if hidden % query_heads == 0 => hidden / query_heads,
+        None if hidden.is_multiple_of(query_heads) => hidden / query_heads,
         None => {
             let problem = format!("missing, and hidden_size {hidden} is not a multiple of {query_heads} heads");
             return Err(ModelError::config("head_dim", problem));

@@ -176,6 +176,7 @@ fn llama3(frequency: f64, factor: f64, (low, high): (f64, f64), original: f64) -
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

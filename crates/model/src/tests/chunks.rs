@@ -51,6 +51,10 @@ fn wanted_rows_are_those_of_all() {
         .flat_map(|&row| all[row * 131..(row + 1) * 131].to_vec())
         .collect();
     assert_same(&floats(some), &want, 1e-5, "rows 8, 0, 4");
+    let none = decoder
+        .forward(&tokens, &mut Memory::new(decoder.spec()).begin(9), Wanted::Rows(&[]))
+        .unwrap();
+    assert_eq!(none.dims(), [0, 131]);
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn the_others_are_refused() {
     ] {
         let text = std::fs::read(path(&format!("tests/golden/{name}/config.json"))).unwrap();
         let spec = DecoderSpec::from_config(&serde_json::from_slice(&text).unwrap());
-        let message = spec.err().expect(name).to_string();
+        let message = spec.expect_err(name).to_string();
         println!("{message}");
         assert!(
             message.contains("model_type") || message.contains("n_routed_experts"),

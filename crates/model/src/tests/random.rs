@@ -13,6 +13,13 @@ const NAMES: [&str; 6] = [
     "deepseekv2_mla_q_yarn",
 ];
 
+/// A server moves it to the thread that runs it.
+#[test]
+fn a_decoder_can_be_sent() {
+    fn send<T: Send>() {}
+    send::<Decoder>();
+}
+
 #[test]
 fn a_seed_is_a_decoder() {
     let logits = |seed| {

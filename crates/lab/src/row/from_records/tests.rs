@@ -3,8 +3,13 @@
 use super::*;
 use kvlab_core::{Format, LayerId, Retention, RowSpec, Value, Visibility};
 
-const USAGE: UsageRecord =
-    UsageRecord { payload_bytes: 0, metadata_bytes: 0, padding_bytes: 0, reserved_bytes: 0, peak_bytes: 0 };
+const USAGE: UsageRecord = UsageRecord {
+    payload_bytes: 0,
+    metadata_bytes: 0,
+    padding_bytes: 0,
+    reserved_bytes: 0,
+    peak_bytes: 0,
+};
 
 fn window(window: usize, nll: &[f64], oracle: &[f64]) -> QualityRecord {
     QualityRecord {
@@ -26,7 +31,11 @@ fn layer(rows_per_sequence: usize, retention: Retention) -> LayerSpec {
         variant: "swa".into(),
         layout: "ring".into(),
         query_heads: 4,
-        row: RowSpec { heads: 2, key: 8, value: Value::Own(4) },
+        row: RowSpec {
+            heads: 2,
+            key: 8,
+            value: Value::Own(4),
+        },
         visibility: Visibility::Causal,
         retention,
         key: Format::plain("f32", 32),
@@ -36,11 +45,20 @@ fn layer(rows_per_sequence: usize, retention: Retention) -> LayerSpec {
 }
 
 fn spec(layers: Vec<LayerSpec>) -> CacheSpec {
-    CacheSpec { variant: "swa".into(), layers, capacity: 100, sequences: 2, exactness: Exactness::Exact }
+    CacheSpec {
+        variant: "swa".into(),
+        layers,
+        capacity: 100,
+        sequences: 2,
+        exactness: Exactness::Exact,
+    }
 }
 
 fn last(n: usize) -> Retention {
-    Retention::Window { window: n.try_into().unwrap(), sinks: 0 }
+    Retention::Window {
+        window: n.try_into().unwrap(),
+        sinks: 0,
+    }
 }
 
 #[test]
@@ -48,7 +66,10 @@ fn perplexity_is_over_tokens_and_not_over_windows() {
     // A window of three tokens and one of one: the mean of four tokens is 2, the mean of the windows would be 3.
     let (a, b) = (window(0, &[1.0, 1.0, 1.0], &[1.0, 1.0, 1.0]), window(1, &[5.0], &[1.0]));
     let quality = quality(&[&a, &b], None).unwrap();
-    assert_eq!((quality.perplexity, quality.oracle_perplexity), (2.0_f64.exp(), 1.0_f64.exp()));
+    assert_eq!(
+        (quality.perplexity, quality.oracle_perplexity),
+        (2.0_f64.exp(), 1.0_f64.exp())
+    );
     assert!((quality.perplexity_change_percent() - 100.0 * (1.0_f64.exp() - 1.0)).abs() < 1e-12);
     // Differences 0, 0, 0, 4: mean 1, variance 4, standard error sqrt(4 / 4).
     assert_eq!((quality.nll_difference, quality.nll_difference_se), (1.0, Some(1.0)));
@@ -80,12 +101,25 @@ fn bytes_of_a_window_and_of_no_cache() {
     let used = |payload_bytes| UsageRecord { payload_bytes, ..USAGE };
     let two = spec(vec![layer(100, Retention::All), layer(4, last(4))]);
     let short = memory(&two, 4, 1, &used(640)).unwrap();
-    assert_eq!((short.per_token_predicted, short.per_token_measured, short.as_predicted()), (160, Some(160.0), true));
+    assert_eq!(
+        (
+            short.per_token_predicted,
+            short.per_token_measured,
+            short.as_predicted()
+        ),
+        (160, Some(160.0), true)
+    );
     let long = memory(&two, 10, 2, &used(2 * (10 + 4) * 80)).unwrap();
-    assert_eq!((long.per_token_measured, long.used_predicted, long.as_predicted()), (None, 2240, true));
+    assert_eq!(
+        (long.per_token_measured, long.used_predicted, long.as_predicted()),
+        (None, 2240, true)
+    );
     assert!(!memory(&two, 10, 2, &used(2239)).unwrap().as_predicted());
     let none = memory(&spec(vec![layer(0, Retention::All)]), 10, 1, &used(0)).unwrap();
-    assert_eq!((none.per_token_predicted, none.per_token_measured, none.as_predicted()), (0, Some(0.0), true));
+    assert_eq!(
+        (none.per_token_predicted, none.per_token_measured, none.as_predicted()),
+        (0, Some(0.0), true)
+    );
 }
 
 #[test]
@@ -105,12 +139,28 @@ fn times_of_a_batch() {
         kernels: vec![],
     };
     let (a, b) = (record(0, [10.0, 20.0], 1.0), record(1, [40.0, 30.0], 3.0));
-    let other = SpeedRecord { prompt_tokens: 11, ..record(0, [1e6, 1e6], 1e6) };
+    let other = SpeedRecord {
+        prompt_tokens: 11,
+        ..record(0, [1e6, 1e6], 1e6)
+    };
     let speed = speed_at(10, &[&a, &other, &b], &spec(vec![layer(100, Retention::All)]), 0).unwrap();
-    assert_eq!(speed.ttft_ms, Spread { median: 30.0, min: 20.0, max: 40.0 }, "until the last sequence has its token");
+    assert_eq!(
+        speed.ttft_ms,
+        Spread {
+            median: 30.0,
+            min: 20.0,
+            max: 40.0
+        },
+        "until the last sequence has its token"
+    );
     let gaps = speed.gaps.unwrap();
     assert_eq!((speed.repeats, gaps.count, gaps.p50, gaps.mean), (2, 8, 2.0, 2.0));
-    assert_eq!((speed.prefill_tokens_per_s, speed.decode_tokens_per_s), (20.0 / 0.03, Some(1000.0)));
+    assert_eq!(speed.decode_tokens_per_s, Some(1000.0));
+    assert!(
+        (speed.prefill_tokens_per_s - 20.0 / 0.03).abs() < 1e-9,
+        "{}",
+        speed.prefill_tokens_per_s
+    );
     let memory = speed.memory.unwrap();
     assert_eq!((memory.tokens, memory.used_predicted), (12, 2 * 12 * 80));
     assert_eq!(speed_at(12, &[&a], &spec(vec![]), 0), None);
@@ -121,7 +171,8 @@ fn quality_of_some_windows_only_is_none() {
     // As a resolved.toml: its workload says how many windows there ought to be.
     let model = "schema = 1\nname = \"m\"\n[cell.config.model]\npath = \"/m\"\n";
     let head = "schema = 1\nname = \"x\"\nrepeats = 1\nseed = 0\n[measure]\nquality = true\nspeed = true\n";
-    let workload = "[workload]\nkind = \"text\"\ntext = \"/t\"\nwindows = 2\nwindow = 2\nchunk = 0\noffset = 0\nprompts = []\nnew_tokens = 1\nbatch = 1\n";
+    let workload = "[workload]\nkind = \"text\"\ntext = \"/t\"\nwindows = 2\nwindow = 2\n\
+        chunk = 0\noffset = 0\nprompts = []\nnew_tokens = 1\nbatch = 1\n";
     let experiment = format!("{head}{workload}[[cell]]\nname = \"c\"\n[cell.config]\n{model}");
     let experiment: Experiment = toml::from_str(&experiment).unwrap();
     let cell = &experiment.cells()[0];
@@ -136,7 +187,10 @@ fn quality_of_some_windows_only_is_none() {
     let mut records = vec![Record::Cell(about), Record::Quality(window(0, &[1.0], &[1.0]))];
     let row = from_records(&experiment, cell, &records, None);
     assert_eq!((row.quality, row.memory, row.weights_bytes), (None, None, Some(7)));
-    assert_eq!((row.layout.as_str(), row.key_format.as_str(), row.value_format.as_str()), ("ring", "f32", "f16"));
+    assert_eq!(
+        (row.layout.as_str(), row.key_format.as_str(), row.value_format.as_str()),
+        ("ring", "f32", "f16")
+    );
     records.push(Record::Quality(window(1, &[1.0], &[1.0])));
     assert!(from_records(&experiment, cell, &records, None).quality.is_some());
 }
