@@ -61,9 +61,10 @@ pub fn compare(args: &Args) -> Outcome {
     }
 }
 
-/// The commit of the working folder, if it is a git checkout.
+/// The commit of the folder that this binary was built in, if it is a git checkout.
 fn commit() -> Option<String> {
-    let git = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]).output().ok()?;
+    let describe = ["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--abbrev=12"];
+    let git = Command::new("git").args(describe).output().ok()?;
     let text = String::from_utf8(git.stdout).ok()?;
     git.status.success().then(|| text.trim().to_owned())
 }

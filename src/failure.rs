@@ -2,6 +2,7 @@
 
 use kvlab_config::{ConfigErrors, Problem};
 use kvlab_engine::EngineError;
+use kvlab_model::ModelError;
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceSpan};
 use std::fmt;
 use std::io::ErrorKind;
@@ -32,6 +33,7 @@ impl From<EngineError> for Failure {
         use EngineError as E;
         match error {
             E::Execution(_) | E::NotFinite { .. } | E::Cache(_) => Self::Run(error.to_string()),
+            E::Model(ModelError::Cache(_) | ModelError::Device { .. }) => Self::Run(error.to_string()),
             _ => Self::Request(error.to_string()),
         }
     }

@@ -45,7 +45,7 @@ fn dependencies_point_down() {
             ],
         ),
         ("kvlab-lab", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
-        ("kvlab", &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab"]),
+        ("kvlab", &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"]),
     ]);
     let packages = packages();
     let names: BTreeSet<_> = packages.keys().map(String::as_str).collect();

@@ -65,12 +65,15 @@ impl KvCache for DiaryCache {
         self.len(seq)?;
         Err(CacheError::Unsupported { what: "fork".into(), reason: "a diary has no copies".into() })
     }
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+    fn can_truncate(&self, seq: SeqId, len: usize) -> Result<(), CacheError> {
         match self.len(seq)? {
             most if len > most => Err(CacheError::OutOfRange { what: "truncation, tokens", asked: len, most }),
             most if len == most => Ok(()),
             _ => Err(CacheError::Unsupported { what: "truncation".into(), reason: "a diary is not torn".into() }),
         }
+    }
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+        self.can_truncate(seq, len)
     }
     fn close(&mut self, seq: SeqId) -> Result<(), CacheError> {
         self.pages.remove(&seq).map(|_| ()).ok_or(CacheError::UnknownSequence(seq))
@@ -186,10 +189,11 @@ impl Step for DiaryStep<'_> {
     }
     fn extend(&mut self, layer: LayerId, rows: Rows) -> Result<(), CacheError> {
         let page = self.pages(&self.cache.spec.layer(layer)?.row, layer, rows)?;
-        match self.new.insert(layer, page) {
-            Some(_) => Err(CacheError::Order { layer, what: "was written twice" }),
-            None => Ok(()),
+        if self.new.contains_key(&layer) {
+            return Err(CacheError::Order { layer, what: "was written twice" });
         }
+        self.new.insert(layer, page);
+        Ok(())
     }
     fn attend(&mut self, layer: LayerId, query: Query) -> Result<Attended, CacheError> {
         let spec = self.checked(layer, &query)?;

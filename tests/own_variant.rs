@@ -24,7 +24,7 @@ impl Variant for Ends {
     }
 
     fn layouts(&self) -> &'static [&'static str] {
-        &["ring", "contiguous"]
+        &["ring", "contiguous", "paged"]
     }
 
     fn fit(&self, shape: &AttentionShape, options: &Options) -> Result<Fit, String> {

@@ -39,6 +39,8 @@ laws! {
     full: "a full cache refuses and changes nothing",
     bytes: "bytes are predicted to the byte",
     parts: "a part and the rest merge to the whole",
+    inspect: "what is stored reads back",
+    prefix: "a found prefix changes nothing",
     misuse: "misuse is refused",
 }
 
@@ -46,7 +48,7 @@ laws! {
 #[test]
 fn every_variant_is_a_subject() {
     let subjects = cpu();
-    for variant in kvlab_engine::registry::variants() {
+    for variant in kvlab_engine::registry::built_in() {
         let prefix = format!("{} ", variant.name());
         assert!(subjects.iter().any(|s| s.name.starts_with(&prefix)), "{}", variant.name());
     }

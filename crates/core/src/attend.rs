@@ -1,6 +1,6 @@
 //! What goes into an attention call and what comes out, and how two parts of one are put together.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 /// The log-sum-exp of no row at all. Finite, because the arithmetic of infinities differs between GPUs.
 pub const EMPTY_LSE: f32 = -1.0e30;
@@ -74,8 +74,10 @@ impl Attended {
         let max = a.clone().max_pair(b.clone());
         let (wa, wb) = ((a - max.clone()).exp(), (b - max.clone()).exp());
         let sum = wa.clone() + wb.clone();
+        let dtype = self.out.dtype();
         let share = |w: Tensor<2>| (w / sum.clone()).unsqueeze_dim::<3>(2);
-        let out = self.out * share(wa) + other.out * share(wb);
+        let part = |out: Tensor<3>, w: Tensor<2>| out.cast(DType::F32) * share(w);
+        let out = (part(self.out, wa) + part(other.out, wb)).cast(dtype);
         Some(Self {
             out,
             lse: Some(max + sum.log()),

@@ -28,6 +28,12 @@ pub trait KvCache: Send {
     /// [`CacheError::NoRoom`], [`CacheError::UnknownSequence`], [`CacheError::Unsupported`].
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, CacheError>;
 
+    /// Whether [`truncate`](Self::truncate) would succeed now.
+    ///
+    /// # Errors
+    /// As `truncate`.
+    fn can_truncate(&self, seq: SeqId, len: usize) -> Result<(), CacheError>;
+
     /// Cuts a sequence back to its first `len` tokens, as if the others had never been seen.
     ///
     /// # Errors
@@ -197,9 +203,12 @@ pub struct Usage {
     pub metadata: Bytes,
     /// In use by a sequence, but holding no row (the rest of a page).
     pub padding: Bytes,
+    /// Rows that no sequence uses, but that a later prompt may find; given up when room is needed.
+    pub kept: Bytes,
     /// Everything allocated for rows, used or not.
     pub reserved: Bytes,
-    /// The most that was ever held: what is reserved, and the rows a step held outside of it.
+    /// The most that was ever held: what is reserved, the rows that a step held outside of it, and the rows that a
+    /// kernel unpacked.
     pub peak: Bytes,
 }
 
@@ -217,6 +226,7 @@ impl std::ops::Add for Usage {
             payload: self.payload + other.payload,
             metadata: self.metadata + other.metadata,
             padding: self.padding + other.padding,
+            kept: self.kept + other.kept,
             reserved: self.reserved + other.reserved,
             peak: self.peak + other.peak,
         }
@@ -231,7 +241,7 @@ pub type Support = Result<(), String>;
 pub enum Truncate {
     /// To any length.
     Any,
-    /// By at most so many tokens: older rows may have been dropped.
+    /// To at most so many tokens less than the sequence was ever long: older rows may have been dropped.
     Last(usize),
     /// Not at all, for this reason.
     Never(String),

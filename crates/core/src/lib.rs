@@ -22,7 +22,7 @@
 //! No storage, no kernels, no configuration: those are `kvlab-store`, `kvlab-kernels`, `kvlab-config`.
 //!
 //! # The contract
-//! Every line is a law in `kvlab-testkit`, and every cache must pass it.
+//! Every cache must keep it; `kvlab-testkit` has the laws.
 //! 1. Only `begin` and `fork` can run out of room; if they fail, nothing changed, and the error carries numbers.
 //! 2. Dropping a step without `commit` restores the state before `begin`.
 //! 3. `commit(Accept::Prefix(n))` keeps `n` tokens of each chunk as if the others had never been seen.

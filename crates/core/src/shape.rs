@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 /// One attention layer of a model: sizes only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttentionShape {
+    /// Width of the hidden state that keys and values are projected from.
+    pub hidden: usize,
     /// Query heads.
     pub query_heads: usize,
     /// Key and value heads of the weights as stored (`num_key_value_heads`); for latent attention the

@@ -32,6 +32,14 @@ impl RowSpec {
         }
     }
 
+    /// How many values of a key mean the same kind of thing: its latent and its rotary part, or all of it.
+    pub fn key_parts(&self) -> Vec<usize> {
+        match self.value {
+            Value::PrefixOfKey(n) if 0 < n && n < self.key => vec![n, self.key - n],
+            _ => vec![self.key],
+        }
+    }
+
     /// Numbers stored for one token in one layer.
     pub fn stored_values(&self) -> usize {
         self.heads * (self.key + self.stored_value_dim())
@@ -107,6 +115,8 @@ pub struct LayerSpec {
     pub value: Format,
     /// Rows allocated for each sequence: its capacity in tokens, or a window and its sinks.
     pub rows_per_sequence: usize,
+    /// Slots of a page; 0 where the layout has none.
+    pub page_size: usize,
 }
 
 impl LayerSpec {
@@ -122,14 +132,30 @@ impl LayerSpec {
             + self.value.metadata(self.row.stored_value_dim()) * self.row.heads as u64
     }
 
-    /// Bytes that one more token takes in this layer, as long as no row is dropped.
+    /// Bytes that one more token takes in this layer, as long as no row is dropped; 0 where none is kept.
     pub fn per_token(&self) -> Bytes {
-        self.payload_per_row() + self.metadata_per_row()
+        match self.rows_per_sequence {
+            0 => Bytes(0),
+            _ => self.payload_per_row() + self.metadata_per_row(),
+        }
     }
 
     /// Rows that a sequence of `tokens` tokens has stored.
     pub fn rows_at(&self, tokens: usize) -> usize {
-        tokens.min(self.rows_per_sequence)
+        let rows = tokens.min(self.rows_per_sequence);
+        let (kept, sinks) = match self.retention {
+            Retention::All => (None, 0),
+            Retention::Window { window, sinks } => (Some(window.get()), sinks),
+        };
+        let seen = self.visibility.window();
+        let window = seen.into_iter().chain(kept).min();
+        let (Some(window), true) = (window, self.page_size > 0) else {
+            return rows;
+        };
+        // Whole pages behind the window are released, but for those with sinks.
+        let sinks = if seen.is_none() { sinks } else { 0 };
+        let behind = rows.saturating_sub(window) / self.page_size;
+        rows - behind.saturating_sub(sinks.div_ceil(self.page_size)) * self.page_size
     }
 }
 

@@ -115,23 +115,24 @@ impl Engine {
                 return Err(EngineError::TooLong { prompt, new, limit, what });
             }
         }
+        let sampler = |i: usize| {
+            let seed = request.sampling.seed.wrapping_add(i as u64);
+            Sampler::new(Sampling { seed, ..request.sampling })
+        };
+        let samplers = (0..prompts.len()).map(sampler).collect::<Result<Vec<_>, _>>()?;
         let mut done: Vec<_> = prompts.iter().map(|p| Generation::new(p.len())).collect();
         let mut running = Vec::new();
-        for (i, prompt) in prompts.iter().enumerate() {
+        for ((i, prompt), sampler) in prompts.iter().enumerate().zip(samplers) {
             if prompt.is_empty() {
                 done[i].finish = Finish::EmptyPrompt;
             } else if request.max_new_tokens > 0 {
-                let sampling = Sampling {
-                    seed: request.sampling.seed.wrapping_add(i as u64),
-                    ..request.sampling
-                };
                 let opened = self.cache.open(prompt)?;
                 done[i].cached_tokens = opened.reused;
                 running.push(Running {
                     prompt: i,
                     seq: opened.seq,
                     tokens: prompt.clone(),
-                    sampler: Sampler::new(sampling)?,
+                    sampler,
                     last: Instant::now(),
                 });
             }
@@ -199,9 +200,9 @@ impl Engine {
                 let now = Instant::now();
                 let gap = now - r.last;
                 r.last = now;
-                generation.usage = self.cache.usage();
                 if stop.is_stop(token) {
                     generation.finish = Finish::Stop(token);
+                    generation.usage = self.cache.usage();
                     continue;
                 }
                 match generation.ttft {
@@ -213,6 +214,8 @@ impl Engine {
                 if generation.tokens.len() < request.max_new_tokens {
                     r.tokens.push(token);
                     still.push(r);
+                } else {
+                    generation.usage = self.cache.usage();
                 }
             }
             running = still;

@@ -2,6 +2,7 @@
 
 use crate::{Engine, EngineError};
 use kvlab_core::{SeqId, TokenId};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// A piece of work to time.
@@ -50,8 +51,10 @@ impl Engine {
         depth: usize,
         work: Work,
     ) -> Result<(Duration, Vec<&'static str>), EngineError> {
-        let chunk = self.config.cache.prefill_chunk;
-        if self.cache.capabilities().remembers {
+        let remembers = self.cache.capabilities().remembers;
+        // A cache without memory is fed everything at once.
+        let chunk = if remembers { self.config.cache.prefill_chunk } else { usize::MAX };
+        if remembers {
             self.feed(seq, tokens, 0, depth, chunk)?;
         }
         self.device.sync()?;
@@ -75,17 +78,16 @@ impl Engine {
         chunk: usize,
     ) -> Result<Vec<&'static str>, EngineError> {
         let remembers = self.cache.capabilities().remembers;
-        let chunk = if remembers || chunk == 1 { chunk } else { usize::MAX };
-        let mut kernels = Vec::new();
+        let mut kernels = BTreeSet::new();
         let mut at = from;
         while at < to {
             let end = to.min(at.saturating_add(chunk));
             let first = if remembers { at } else { 0 };
             let (logits, report) = self.step(&[(seq, &tokens[first..end])], &[end - first - 1])?;
             self.read(logits)?;
-            kernels = report.kernels;
+            kernels.extend(report.kernels);
             at = end;
         }
-        Ok(kernels)
+        Ok(kernels.into_iter().collect())
     }
 }

@@ -3,12 +3,15 @@
 use crate::{EngineError, registry};
 use burn::tensor::Device;
 use kvlab_config::{CacheConfig, Capacity, CodecSpec};
-use kvlab_core::{Adaptation, Bytes, CacheSpec, Exactness, KvCache, LayerId, Retention};
+use kvlab_core::{Adaptation, Bytes, CacheSpec, Exactness, KvCache, LayerId, Retention, Value};
 use kvlab_model::DecoderSpec;
 use kvlab_store::{Codec, Fit, Grouped, LayerPlan, Options, Plan, Variant, codec};
 
 /// Tokens of a sequence where the config does not say, unless the model takes fewer.
 const DEFAULT_CAPACITY: usize = 8192;
+
+/// Slots of a page where the config does not say.
+const DEFAULT_PAGE_SIZE: usize = 16;
 
 /// Which cache holds which layers. Nothing is allocated yet.
 pub struct CachePlan {
@@ -27,6 +30,8 @@ impl CachePlan {
         let mut groups: Vec<(&'static dyn Variant, Plan)> = Vec::new();
         let mut adaptations = Vec::new();
         let options = options(config)?;
+        let page_size = options.positive("page_size").map_err(EngineError::Setting)?.unwrap_or(DEFAULT_PAGE_SIZE);
+        let prefix_sharing = options.flag("prefix_sharing").map_err(EngineError::Setting)?.unwrap_or(false);
         for layer in 0..model.layers() {
             let shape = model.attention(layer);
             let variant = match &config.variant {
@@ -46,6 +51,12 @@ impl CachePlan {
             let layout = layout(variant, config.layout.as_deref(), windowed)?;
             let codecs = [find(&config.key_codec(layer.0))?, find(&config.value_codec(layer.0))?];
             let visibility = shape.visibility;
+            if matches!(row.value, Value::PrefixOfKey(_)) && value_is_named(config, layer.0) {
+                return Err(EngineError::Setting(format!(
+                    "cache.value has no effect in {layer}: with {}, values are a part of the keys; leave it out",
+                    variant.name()
+                )));
+            }
             let plan = LayerPlan { layer, shape, row, codecs };
             let same = groups.iter_mut().find(|(v, group)| {
                 v.name() == variant.name()
@@ -63,6 +74,8 @@ impl CachePlan {
                     Plan {
                         layers: vec![plan],
                         layout: layout.to_owned(),
+                        page_size,
+                        prefix_sharing,
                         capacity: model.max_positions().min(DEFAULT_CAPACITY),
                         sequences: config.sequences,
                         retention,
@@ -147,6 +160,12 @@ impl CachePlan {
     }
 }
 
+/// Whether the config gives the values of a layer a format.
+fn value_is_named(config: &CacheConfig, layer: usize) -> bool {
+    let own = config.layers.iter().filter(|entry| entry.layers.contains(&layer));
+    config.value.is_some() || own.into_iter().any(|entry| entry.value.is_some())
+}
+
 fn check_layers(model: &DecoderSpec, config: &CacheConfig) -> Result<(), EngineError> {
     let named = config.layers.iter().flat_map(|entry| &entry.layers);
     match named.max() {
@@ -201,7 +220,22 @@ fn layout(variant: &dyn Variant, asked: Option<&str>, windowed: bool) -> Result<
 }
 
 fn find(spec: &CodecSpec) -> Result<&'static dyn Codec, EngineError> {
-    codec::by_name(&spec.codec).ok_or_else(|| EngineError::Setting(format!("there is no cache format {:?}", spec.codec)))
+    let mut options = Options::default();
+    let fields: [(_, Option<serde_json::Value>); 3] = [
+        ("group", spec.group.map(Into::into)),
+        ("axis", spec.axis.map(|axis| axis.to_string().into())),
+        ("rotate", spec.rotate.map(Into::into)),
+    ];
+    for (key, value) in fields {
+        options.0.extend(value.map(|value| (key.to_owned(), value)));
+    }
+    for (key, value) in &spec.options {
+        let value = serde_json::to_value(value)
+            .map_err(|error| EngineError::Setting(format!("{}: {key} cannot be read: {error}", spec.codec)))?;
+        options.0.insert(key.clone(), value);
+    }
+    codec::make(&spec.codec, &options)
+        .map_err(|reason| EngineError::Setting(format!("cache format {}: {reason}", spec.codec)))
 }
 
 fn both(a: &Exactness, b: Exactness) -> Exactness {

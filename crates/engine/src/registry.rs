@@ -18,17 +18,25 @@ const BUILT_IN: &[&dyn Variant] = &[
 
 static ADDED: RwLock<Vec<&'static dyn Variant>> = RwLock::new(Vec::new());
 
-/// Adds a variant of your own, for the rest of the process. Call it before a config is loaded.
+/// The variants that come with kvlab.
+pub fn built_in() -> &'static [&'static dyn Variant] {
+    BUILT_IN
+}
+
+/// Adds a variant of your own, for the rest of the process; one of the same name is replaced. Call it before a config
+/// is loaded.
 pub fn register(variant: &'static dyn Variant) {
     let mut added = ADDED.write().unwrap_or_else(std::sync::PoisonError::into_inner);
     added.retain(|v| v.name() != variant.name());
     added.push(variant);
 }
 
-/// Every variant, those that were added last.
+/// Every variant, each name once.
 pub fn variants() -> Vec<&'static dyn Variant> {
     let added = ADDED.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-    BUILT_IN.iter().chain(added.iter()).copied().collect()
+    let replaced = |name: &str| added.iter().any(|v| v.name() == name);
+    let kept = BUILT_IN.iter().filter(|v| !replaced(v.name()));
+    kept.chain(added.iter()).copied().collect()
 }
 
 /// The variant of that name.
@@ -55,8 +63,12 @@ pub(crate) fn own(shape: &AttentionShape) -> &'static dyn Variant {
 pub fn with_known<T>(f: impl FnOnce(&Known<'_>) -> T) -> T {
     static REST: OnceLock<(Vec<LayoutInfo>, Vec<CodecInfo>)> = OnceLock::new();
     let (layouts, codecs) = REST.get_or_init(|| {
-        let layouts = ["contiguous", "ring"].map(|name| LayoutInfo::new(name, &[]));
-        let codecs = codec::ALL.iter().map(|codec| CodecInfo::new(codec.name(), &[]));
+        let layouts = [
+            LayoutInfo::new("contiguous", &[]),
+            LayoutInfo::new("ring", &[]),
+            LayoutInfo::new("paged", &["page_size", "prefix_sharing"]),
+        ];
+        let codecs = codec::ALL.iter().map(|family| CodecInfo::new(family.name, family.options));
         (layouts.to_vec(), codecs.collect())
     });
     let variants = variants().into_iter().map(|v| match v.layouts() {

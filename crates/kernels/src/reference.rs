@@ -1,16 +1,19 @@
-//! The reference kernel: attention in Burn operations, chunk by chunk.
+//! The reference kernel: attention in Burn operations, chunk by chunk, block of rows by block of rows.
 //!
-//! `softmax(mask(softcap(scale * Q K^T))) V`, with the rows in segments that are never put together: scores
-//! are computed for each run of stored rows and for the step's own rows, joined for the softmax (they are
-//! small), and cut again for the product with each segment's values.
+//! `softmax(mask(softcap(scale * Q K^T))) V`, with a running maximum and sum (online softmax; Milakov and
+//! Gimelshein 2018), so that packed rows are unpacked a block at a time and never all at once.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use kvlab_core::{Attended, CacheError, EMPTY_LSE, Query, Value};
-use kvlab_store::{ChunkRows, Input, Kernel, LayerStore, Problem};
+use kvlab_core::{Attended, Bytes, CacheError, EMPTY_LSE, Value};
+use kvlab_store::layout::Run;
+use kvlab_store::{ChunkRows, Codec, Input, Kernel, LayerStore, Problem, codec};
 use std::ops::Range;
 
 /// See the module.
 pub struct Reference;
+
+/// Rows that are unpacked at a time.
+const BLOCK: usize = 1024;
 
 /// A score that no softmax gives any weight. Finite, because the arithmetic of infinities differs between GPUs.
 const MASKED: f32 = EMPTY_LSE;
@@ -22,6 +25,26 @@ impl Kernel for Reference {
 
     fn supports(&self, _: &Problem) -> Result<(), String> {
         Ok(())
+    }
+
+    fn scratch(&self, input: &Input<'_>) -> Bytes {
+        // A row unpacked, in the planes whose codec does not hold f32 already; and packed, where runs are joined.
+        let unpacked = |codecs: [&dyn Codec; 2]| {
+            let dims = [input.row.key, input.row.stored_value_dim()];
+            let values = codecs.iter().zip(dims).filter(|(c, _)| c.name() != codec::EXACT.name());
+            (values.map(|(_, dim)| dim).sum::<usize>() * input.row.heads * size_of::<f32>()) as u64
+        };
+        let packed = |rows: usize| input.store.rows(0, rows).bytes().0;
+        let past = input.chunks.iter().flat_map(|chunk| groups(&chunk.past)).map(|runs| {
+            let rows: usize = runs.iter().map(|run| run.len).sum();
+            let joined = if runs.len() > 1 { packed(rows) } else { 0 };
+            rows as u64 * unpacked(input.codecs) + joined
+        });
+        let fresh = input.fresh.into_iter().flat_map(|fresh| {
+            let lengths = input.chunks.iter().map(|chunk| chunk.tokens.len() as u64);
+            lengths.map(move |rows| rows * unpacked(fresh.codecs))
+        });
+        Bytes(past.chain(fresh).max().unwrap_or(0))
     }
 
     fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError> {
@@ -39,142 +62,166 @@ impl Kernel for Reference {
     }
 }
 
-/// Rows that lie together, as f32.
-struct Segment {
+/// Rows that are looked at together, as f32.
+struct Block {
     /// `[heads, key dim, rows]`
     keys: Tensor<3>,
     /// `[heads, rows, value dim]`
     values: Tensor<3>,
-    positions: Range<usize>,
+    positions: Vec<Range<usize>>,
 }
 
-fn segment(input: &Input<'_>, codecs: [&dyn kvlab_store::Codec; 2], rows: &LayerStore, position: usize) -> Segment {
-    let keys = codecs[0].decode(&rows.key);
-    let values = match input.row.value {
-        Value::Own(_) => codecs[1].decode(&rows.value),
-        Value::PrefixOfKey(dim) => keys.clone().narrow(2, 0, dim),
-    };
-    let len = keys.dims()[0];
-    Segment {
-        keys: keys.permute([1, 2, 0]),
-        values: values.swap_dims(0, 1),
-        positions: position..position + len,
+impl Block {
+    fn new(input: &Input<'_>, codecs: [&dyn Codec; 2], rows: &LayerStore, positions: Vec<Range<usize>>) -> Self {
+        let keys = codecs[0].decode(&rows.key);
+        let values = match input.row.value {
+            Value::Own(_) => codecs[1].decode(&rows.value),
+            Value::PrefixOfKey(dim) => keys.clone().narrow(2, 0, dim),
+        };
+        Self {
+            keys: keys.permute([1, 2, 0]),
+            values: values.swap_dims(0, 1),
+            positions,
+        }
+    }
+
+    /// Stored rows. Those of several runs are put together while they are packed.
+    fn stored(input: &Input<'_>, runs: &[Run]) -> Self {
+        let parts: Vec<_> = runs.iter().map(|&run| input.store.run(run)).collect();
+        let positions = runs.iter().map(|run| run.position..run.position + run.len).collect();
+        Self::new(input, input.codecs, &LayerStore::join(parts), positions)
+    }
+
+    fn rows(&self) -> usize {
+        self.positions.iter().map(ExactSizeIterator::len).sum()
     }
 }
 
-fn segments(input: &Input<'_>, chunk: &ChunkRows) -> Vec<Segment> {
-    let past = chunk.past.iter();
-    let past = past.map(|&run| segment(input, input.codecs, &input.store.run(run), run.position));
-    let fresh = input.fresh.map(|fresh| {
-        let rows = fresh.rows.rows(chunk.tokens.start, chunk.tokens.len());
-        segment(input, fresh.codecs, &rows, chunk.start)
-    });
-    past.chain(fresh).collect()
+/// Runs, cut and gathered so that each group has at most [`BLOCK`] rows.
+fn groups(runs: &[Run]) -> Vec<Vec<Run>> {
+    let mut groups: Vec<Vec<Run>> = Vec::new();
+    let mut room = 0;
+    for &run in runs {
+        let mut rest = Some(run);
+        while let Some(run) = rest {
+            if room == 0 {
+                groups.push(Vec::new());
+                room = BLOCK;
+            }
+            let cut = run.position + room.min(run.len);
+            if let (Some(group), Some(part)) = (groups.last_mut(), run.until(cut)) {
+                group.push(part);
+                room -= part.len;
+            }
+            rest = run.from(cut);
+        }
+    }
+    groups
+}
+
+/// Softmax so far, `[query heads, tokens, 1]` and `[heads, group * tokens, value dim]`.
+struct State {
+    max: Tensor<3>,
+    sum: Tensor<3>,
+    out: Tensor<3>,
+}
+
+impl State {
+    /// Both parts brought to the larger of their maxima.
+    fn merge(self, other: Self) -> Self {
+        let shape = self.out.dims();
+        let max = self.max.clone().max_pair(other.max.clone());
+        let (a, b) = ((self.max - max.clone()).exp(), (other.max - max.clone()).exp());
+        let rows = |w: &Tensor<3>| w.clone().reshape([shape[0], shape[1], 1]);
+        Self {
+            out: self.out * rows(&a) + other.out * rows(&b),
+            sum: self.sum * a + other.sum * b,
+            max,
+        }
+    }
 }
 
 /// Output `[tokens, query heads, value dim]` and log-sum-exp `[tokens, query heads]` of one chunk, in f32.
 fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) {
-    let Query { q, .. } = &input.query;
-    let [_, query_heads, key_dim] = q.dims();
-    let (heads, tokens) = (input.row.heads, chunk.tokens.len());
-    let group = query_heads / heads;
-    let device = q.device();
-    let segments = segments(input, chunk);
-    if segments.is_empty() {
-        let out = Tensor::zeros([tokens, query_heads, input.row.value_dim()], (&device, DType::F32));
-        // Learned sinks take part in every softmax, also in one without rows.
-        let lse = match &input.query.sinks {
-            Some(sinks) => sinks.clone().cast(DType::F32).reshape([1, query_heads]).expand([tokens, query_heads]),
-            None => Tensor::full([tokens, query_heads], EMPTY_LSE, (&device, DType::F32)),
-        };
-        return (out, lse);
-    }
-
+    let [_, query_heads, key_dim] = input.query.q.dims();
+    let (heads, tokens, value_dim) = (input.row.heads, chunk.tokens.len(), input.row.value_dim());
+    let device = input.query.q.device();
     // All queries that share a KV head meet its rows in one product: [heads, group * tokens, key dim].
-    let q = q.clone().cast(DType::F32).narrow(0, chunk.tokens.start, tokens);
-    let q = q.swap_dims(0, 1).reshape([heads, group * tokens, key_dim]);
-    let scores = segments.iter().map(|s| q.clone().matmul(s.keys.clone()));
-    let scores = Tensor::cat(scores.collect(), 2);
-    let rows: usize = segments.iter().map(|s| s.positions.len()).sum();
-    let mut scores = scores.reshape([query_heads, tokens, rows]) * input.query.scale;
+    let q = input.query.q.clone().cast(DType::F32).narrow(0, chunk.tokens.start, tokens);
+    let q = q.swap_dims(0, 1).reshape([heads, query_heads / heads * tokens, key_dim]);
+
+    let past = groups(&chunk.past).into_iter().map(|runs| Block::stored(input, &runs));
+    let fresh = input.fresh.map(|fresh| {
+        let rows = fresh.rows.rows(chunk.tokens.start, tokens);
+        let positions = chunk.start..chunk.start + tokens;
+        Block::new(input, fresh.codecs, &rows, vec![positions])
+    });
+    let parts = past.chain(fresh).map(|block| attend_block(input, chunk, &q, block));
+    let mut state = parts.reduce(State::merge);
+    if let Some(sinks) = &input.query.sinks {
+        // A learned sink is one more score in the softmax, without a value.
+        let sink = State {
+            max: sinks.clone().cast(DType::F32).reshape([query_heads, 1, 1]).expand([query_heads, tokens, 1]),
+            sum: Tensor::ones([query_heads, tokens, 1], (&device, DType::F32)),
+            out: Tensor::zeros([heads, query_heads / heads * tokens, value_dim], (&device, DType::F32)),
+        };
+        state = Some(match state {
+            Some(state) => state.merge(sink),
+            None => sink,
+        });
+    }
+    let Some(State { max, sum, out }) = state else {
+        let out = Tensor::zeros([tokens, query_heads, value_dim], (&device, DType::F32));
+        let lse = Tensor::full([tokens, query_heads], EMPTY_LSE, (&device, DType::F32));
+        return (out, lse);
+    };
+    let mut out = out.reshape([query_heads, tokens, value_dim]) / sum.clone();
+    if !input.nobody_is_blind() {
+        // Where every row is masked, all scores are alike, and all rows would weigh the same.
+        out = out * max.clone().greater_elem(MASKED / 2.0).float().cast(DType::F32);
+    }
+    let lse = (max + sum.log()).reshape([query_heads, tokens]).swap_dims(0, 1);
+    (out.swap_dims(0, 1), lse)
+}
+
+fn attend_block(input: &Input<'_>, chunk: &ChunkRows, q: &Tensor<3>, block: Block) -> State {
+    let (tokens, rows) = (chunk.tokens.len(), block.rows());
+    let [heads, queries, _] = q.dims();
+    let query_heads = heads * queries / tokens;
+    let scores = q.clone().matmul(block.keys) * input.query.scale;
+    let mut scores = scores.reshape([query_heads, tokens, rows]);
     if let Some(cap) = input.query.softcap {
         scores = (scores / cap).tanh() * cap;
     }
-    let mask = mask(input, chunk, &segments);
-    if let Some(mask) = &mask {
-        let bias = TensorData::new(mask.bias.clone(), [1, tokens, rows]);
-        scores = scores + Tensor::from_data(bias, (&device, DType::F32));
+    if let Some(bias) = mask(input, chunk, &block.positions) {
+        let bias = TensorData::new(bias, [1, tokens, rows]);
+        scores = scores + Tensor::from_data(bias, (&q.device(), DType::F32));
     }
-
-    let sinks = input.query.sinks.clone();
-    let sinks = sinks.map(|sinks| sinks.cast(DType::F32).reshape([query_heads, 1, 1]));
-    let mut max = scores.clone().max_dim(2);
-    if let Some(sinks) = &sinks {
-        max = max.max_pair(sinks.clone().expand([query_heads, tokens, 1]));
+    let max = scores.clone().max_dim(2);
+    let weights = (scores - max.clone()).exp();
+    State {
+        sum: weights.clone().sum_dim(2),
+        out: weights.reshape([heads, queries, rows]).matmul(block.values),
+        max,
     }
-    let mut weights = (scores - max.clone()).exp();
-    let blind = mask.filter(|mask| mask.blind && !input.nobody_is_blind());
-    if let Some(mask) = &blind {
-        // A query that sees nothing has every score at the mask's value, and would weigh all rows alike.
-        let keep = mask.bias.iter().map(|&b| if b == 0.0 { 1.0_f32 } else { 0.0 });
-        let keep = TensorData::new(keep.collect::<Vec<_>>(), [1, tokens, rows]);
-        weights = weights * Tensor::from_data(keep, (&device, DType::F32));
-    }
-    let mut sum = weights.clone().sum_dim(2);
-    if let Some(sinks) = sinks {
-        sum = sum + (sinks - max.clone()).exp();
-    }
-    let weights = weights.reshape([heads, group * tokens, rows]);
-    let mut offset = 0;
-    let parts = segments.into_iter().map(|s| {
-        let len = s.positions.len();
-        let part = weights.clone().narrow(2, offset, len).matmul(s.values);
-        offset += len;
-        part
-    });
-    let out = parts.reduce(|a, b| a + b);
-    let out = out.unwrap_or_else(|| Tensor::zeros([heads, group * tokens, input.row.value_dim()], &device));
-    let out = out.reshape([query_heads, tokens, input.row.value_dim()]);
-    // A sum of nothing is 0; its output is 0 whatever it is divided by.
-    let out = (out / sum.clone().clamp_min(f32::MIN_POSITIVE)).swap_dims(0, 1);
-    let lse = max + sum.clamp_min(f32::MIN_POSITIVE).log();
-    let lse = lse.reshape([query_heads, tokens]).swap_dims(0, 1);
-    let lse = match blind {
-        // log(0) was clamped; what is left must not outweigh anything.
-        Some(_) => lse.clamp_min(EMPTY_LSE),
-        None => lse,
-    };
-    (out, lse)
 }
 
-struct Mask {
-    /// `[tokens, rows]`: 0 where the query sees the row, [`MASKED`] elsewhere.
-    bias: Vec<f32>,
-    /// Whether some query sees no row at all.
-    blind: bool,
-}
-
-/// `None` if every query of the chunk sees every row.
-fn mask(input: &Input<'_>, chunk: &ChunkRows, segments: &[Segment]) -> Option<Mask> {
+/// `[tokens, rows]`: 0 where the query sees the row, [`MASKED`] elsewhere. `None` if every query sees every row.
+fn mask(input: &Input<'_>, chunk: &ChunkRows, positions: &[Range<usize>]) -> Option<Vec<f32>> {
     let queries = chunk.start..chunk.start + chunk.tokens.len();
-    let rows: Vec<usize> = segments.iter().flat_map(|s| s.positions.clone()).collect();
-    // By position, what a query sees is the sinks and one interval that ends at the query: the earliest
-    // query sees the last row, and the latest one the others, only if all see all.
-    let all = |query: usize| rows.iter().all(|&row| input.sees(query, row));
-    if all(queries.start) && all(queries.end - 1) {
+    // A row that the first and the last query see is seen by those between: a window moves with its query.
+    let sees_all = |query: usize| {
+        let mut rows = positions.iter().cloned().flatten();
+        rows.all(|row| input.sees(query, row))
+    };
+    if sees_all(queries.start) && sees_all(queries.end - 1) {
         return None;
     }
-    let mut bias = Vec::with_capacity(queries.len() * rows.len());
-    let mut blind = false;
-    for query in queries {
-        let before = bias.len();
-        bias.extend(rows.iter().map(|&row| match input.sees(query, row) {
-            true => 0.0,
-            false => MASKED,
-        }));
-        blind |= bias[before..].iter().all(|&b| b != 0.0);
-    }
-    Some(Mask { bias, blind })
+    let bias = queries.flat_map(|query| {
+        let rows = positions.iter().cloned().flatten();
+        rows.map(move |row| if input.sees(query, row) { 0.0 } else { MASKED })
+    });
+    Some(bias.collect())
 }
 
 fn join<const D: usize>(mut parts: Vec<Tensor<D>>) -> Tensor<D> {

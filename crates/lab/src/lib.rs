@@ -6,8 +6,8 @@
 //! of your own can start from the samples.
 //!
 //! # Why this shape
-//! *Measuring*, *records*, *metrics* and *reports* are apart: a metric is a function of slices of numbers, a report is a
-//! function of rows. Neither knows an engine, and none of them a tensor. Quality and speed are measured apart as well:
+//! *Measuring*, *records*, *metrics* and *reports* are apart: a metric is a function of slices of numbers, a report
+//! is a function of rows. Neither knows an engine, and none of them a tensor. Quality and speed are measured apart as well:
 //! quality once a cell, since it does not change from one run to the next, speed in every repeat, with the cells
 //! interleaved and in another order each time, so that a drift of the machine hits all of them.
 //!

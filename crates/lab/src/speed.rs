@@ -15,11 +15,8 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<(), LabError> {
     let experiment = session.experiment;
     let prompts = &experiment.workload.prompts;
     for repeat in 0..experiment.repeats {
-        let mut cells: Vec<&Cell> = experiment.cells().iter().collect();
-        cells.shuffle(&mut ChaCha8Rng::seed_from_u64(
-            experiment.seed.wrapping_add(repeat as u64),
-        ));
-        for cell in cells {
+        for place in order(experiment.cells().len(), experiment.seed, repeat) {
+            let cell = &experiment.cells()[place];
             let open = |&&prompt: &&usize| !session.has_speed(&cell.name, repeat, prompt);
             let todo: Vec<usize> = prompts.iter().filter(open).copied().collect();
             if !todo.is_empty() && !session.has_failed(&cell.name) {
@@ -29,6 +26,13 @@ pub(crate) fn measure(session: &mut Session<'_>) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+/// The cells, by their places in the experiment, in the order in which a repeat takes them.
+fn order(cells: usize, seed: u64, repeat: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..cells).collect();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed.wrapping_add(repeat as u64)));
+    order
 }
 
 fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, prompts: &[usize]) -> Result<(), Halt> {
@@ -102,4 +106,20 @@ fn kernels(done: &[Generation]) -> Vec<String> {
 
 fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::order;
+
+    #[test]
+    fn the_seed_decides_the_order_and_every_repeat_has_its_own() {
+        let first = order(8, 3, 0);
+        assert_eq!(first, [2, 7, 0, 4, 6, 5, 3, 1]);
+        assert_ne!(first, order(8, 3, 1));
+        assert_ne!(first, order(8, 2, 0));
+        let mut sorted = first;
+        sorted.sort_unstable();
+        assert_eq!(sorted, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
 }

@@ -101,6 +101,7 @@ mod tests {
 
     fn shape(rotary: usize) -> AttentionShape {
         AttentionShape {
+            hidden: 16,
             query_heads: 4,
             kv_heads: 2,
             key: 6,

@@ -46,7 +46,8 @@ impl Variant for Mla {
             adaptation: Adaptation::Keep,
             exactness: Exactness::Exact,
         };
-        let full = shape.kv_heads * (shape.key - shape.rotary + shape.value);
+        // The stack of projections has no more ranks than either of its sides.
+        let full = shape.hidden.min(shape.kv_heads * (shape.key - shape.rotary + shape.value));
         match (shape.latent, rank) {
             (Some(latent), Some(rank)) if rank != latent.rank => Err(format!(
                 "the model's latent has {} values; compressing it further to {RANK} = {rank} is not built",
@@ -57,7 +58,7 @@ impl Variant for Mla {
                 "the model has no latent of its own; say its size with cache.{RANK} ({full} is exact)"
             )),
             (None, Some(rank)) if rank > full => Err(format!(
-                "{RANK} = {rank} is more than the {full} values that it would compress"
+                "{RANK} = {rank} is more than the full rank of {full}"
             )),
             (None, Some(rank)) => {
                 let reason =

@@ -3,7 +3,7 @@
 use crate::attention::{Attention, Context, LatentMode};
 use crate::linear::Linear;
 use crate::load::build;
-use crate::mlp::Mlp;
+use crate::mlp::FeedForward;
 use crate::norm::Norm;
 use crate::rope::{RopeTable, Rotation};
 use crate::source::{CheckpointSource, RandomSource};
@@ -91,9 +91,11 @@ pub(crate) struct Block {
     pub(crate) attention_norm: Norm,
     pub(crate) attention: Attention,
     pub(crate) mlp_norm: Norm,
-    pub(crate) mlp: Mlp,
+    pub(crate) mlp: FeedForward,
     /// After the attention and after the feed-forward network.
     pub(crate) post_norms: Option<[Norm; 2]>,
+    pub(crate) parallel: bool,
+    pub(crate) branch_scale: Option<f32>,
 }
 
 impl Decoder {
@@ -143,7 +145,7 @@ impl Decoder {
     ///
     /// [`LatentMode::Auto`] expands fresh rows from the chunk length on where that takes fewer multiplications, with
     /// all tokens of a step as one chunk, or split evenly over the wanted rows. Expanding needs a cache that answers
-    /// `lse`: with one that does not, set [`LatentMode::Absorbed`].
+    /// `lse`: with one that does not, set [`LatentMode::Absorbed`]. A latent under sinks needs `lse` in every mode.
     pub fn set_latent_mode(&mut self, mode: LatentMode) {
         self.latent_mode = mode;
     }
@@ -201,8 +203,11 @@ impl Decoder {
             }
             x = x.select(0, self.indices(rows.iter().map(|&row| row as i64)));
         }
-        let x = self.final_norm.forward(x);
+        let mut x = self.final_norm.forward(x);
         see(Stage::FinalNorm, &x);
+        if let Some(scale) = self.spec.head_scale {
+            x = x * scale;
+        }
         let logits = self.head.forward(x.cast(self.dtype())).cast(DType::F32);
         Ok(match self.spec.final_softcap {
             Some(cap) => (logits / cap).tanh() * cap,
@@ -246,15 +251,27 @@ impl Block {
         let attended = self
             .attention
             .forward(self.attention_norm.forward(x.clone()).cast(dtype), step, context)?;
-        let x = x + self.post_norm(0, attended);
-        let fed = self.mlp.forward(self.mlp_norm.forward(x.clone()).cast(dtype));
-        Ok(x + self.post_norm(1, fed))
+        let attended = self.branch(0, attended);
+        let feed = |x: Tensor<2>| {
+            let fed = self.mlp.forward(self.mlp_norm.forward(x).cast(dtype))?;
+            Ok::<_, ModelError>(self.branch(1, fed))
+        };
+        if self.parallel {
+            return Ok(feed(x.clone())? + attended + x);
+        }
+        let x = x + attended;
+        Ok(feed(x.clone())? + x)
     }
 
-    fn post_norm(&self, which: usize, x: Tensor<2>) -> Tensor<2> {
-        match &self.post_norms {
+    /// What one of the two halves adds to the residual stream, f32.
+    fn branch(&self, which: usize, x: Tensor<2>) -> Tensor<2> {
+        let x = match &self.post_norms {
             Some(norms) => norms[which].forward(x),
             None => x.cast(DType::F32),
+        };
+        match self.branch_scale {
+            Some(scale) => x * scale,
+            None => x,
         }
     }
 }

@@ -18,14 +18,16 @@
 //! KV heads, or a latent in place of them.
 //!
 //! # What it does not do
-//! No tokenizer, no sampling, no loop: that is `kvlab-engine`. No experts yet; a config that has them is refused.
-//! Nothing that changes what a model computes is ignored: what is not built is refused by name.
+//! No tokenizer, no sampling, no loop: that is `kvlab-engine`. Experts are chosen on the host, which waits for the
+//! device once in each layer that has them. Nothing that changes what a model computes is ignored: what is not built is
+//! refused by name.
 
 mod attention;
 mod check;
 mod config;
 mod decoder;
 mod error;
+mod experts;
 mod families;
 mod linear;
 mod load;
@@ -40,10 +42,11 @@ mod tensors;
 pub use attention::LatentMode;
 pub use decoder::{BuildOptions, Decoder, LayerOutput, Stage, Wanted};
 pub use error::ModelError;
-pub use families::{AttentionNames, Names, supported_families};
+pub use families::{AttentionNames, ExpertNames, ExpertStorage, Names, supported_families};
 pub use rope::{RopePairs, RopePlan, RopeScaling};
 pub use spec::{
-    Activation, AttentionKind, AttentionPlan, DecoderSpec, LatentPlan, LayerPlan, MlpPlan, NormKind, NormPlan,
+    Activation, AttentionKind, AttentionPlan, DecoderSpec, ExpertsPlan, FeedForwardPlan, GroupPlan, LatentPlan,
+    LayerPlan, MlpPlan, NormKind, NormPlan, Routing, Scoring,
 };
 pub use tensors::{Role, TensorPlan};
 

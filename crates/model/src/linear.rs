@@ -32,6 +32,15 @@ impl HostLinear {
         }
     }
 
+    /// In f32, whatever the format of the weights.
+    pub(crate) fn place_f32(self, place: &Place) -> Linear {
+        let Matrix { rows, cols, data } = self.weight;
+        Linear {
+            weight: place.tensor_f32(data, [rows, cols]),
+            bias: self.bias.map(|bias| place.tensor_f32(bias, [1, rows])),
+        }
+    }
+
     pub(crate) fn place(self, place: &Place) -> Linear {
         Linear {
             weight: place.matrix(self.weight),

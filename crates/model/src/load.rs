@@ -1,8 +1,9 @@
 //! A decoder from its tensors: read one, change it, put it onto the device, read the next.
 
+mod feed_forward;
+
 use crate::decoder::{Block, Decoder};
 use crate::linear::{HostLinear, Linear};
-use crate::mlp::Mlp;
 use crate::norm::Norm;
 use crate::place::Place;
 use crate::rope::RopeTable;
@@ -28,7 +29,7 @@ impl Reader<'_> {
         Ok(data)
     }
 
-    fn optional(&mut self, plan: Option<&TensorPlan>) -> Result<Option<Vec<f32>>, ModelError> {
+    pub(crate) fn optional(&mut self, plan: Option<&TensorPlan>) -> Result<Option<Vec<f32>>, ModelError> {
         plan.map(|plan| self.tensor(plan)).transpose()
     }
 
@@ -155,19 +156,14 @@ fn block(
         .post_norms()
         .map(|norms| reader.norms(&norms, place))
         .transpose()?;
-    let (gate, up, down) = tensors.mlp();
-    let mut linear = |plan: &LinearPlan| reader.linear(plan).map(|l| l.place(place));
-    let mlp = Mlp {
-        activation: tensors.plan.mlp.activation,
-        gate: gate.as_ref().map(&mut linear).transpose()?,
-        up: linear(&up)?,
-        down: linear(&down)?,
-    };
+    let mlp = reader.feed_forward(tensors.feed_forward(), place)?;
     Ok(Block {
         attention_norm,
         attention,
         mlp_norm,
         mlp,
         post_norms,
+        parallel: tensors.plan.parallel,
+        branch_scale: tensors.plan.branch_scale,
     })
 }

@@ -1,9 +1,29 @@
 //! The feed-forward network of a layer.
 
+use crate::ModelError;
+use crate::experts::Experts;
 use crate::linear::Linear;
 use crate::spec::Activation;
 use burn::tensor::{Tensor, activation};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+/// What a layer does after its attention.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
+pub(crate) enum FeedForward {
+    Dense(Mlp),
+    Experts(Experts),
+}
+
+impl FeedForward {
+    /// `[tokens, hidden]` to the same.
+    pub(crate) fn forward(&self, x: Tensor<2>) -> Result<Tensor<2>, ModelError> {
+        match self {
+            Self::Dense(mlp) => Ok(mlp.forward(x)),
+            Self::Experts(experts) => experts.forward(x),
+        }
+    }
+}
 
 /// `down(act(gate x) * up x)`, or `down(act(up x))` without a gate.
 #[derive(Clone, Debug)]
@@ -18,7 +38,10 @@ impl Mlp {
     /// `[tokens, hidden]` to the same.
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let inner = match &self.gate {
-            Some(gate) => self.activation.apply(gate.forward(x.clone())) * self.up.forward(x),
+            Some(gate) => {
+                let gate = self.activation.apply(gate.forward(x.clone()));
+                gate * self.activation.beside_gate(self.up.forward(x))
+            }
             None => self.activation.apply(self.up.forward(x)),
         };
         self.down.forward(inner)
@@ -31,6 +54,18 @@ impl Activation {
             Self::Silu => activation::silu(x),
             Self::Gelu => activation::gelu(x),
             Self::GeluTanh => gelu_tanh(x),
+            Self::ClampedSwish { alpha, limit } => {
+                let x = x.clamp_max(limit);
+                x.clone() * activation::sigmoid(x * alpha)
+            }
+        }
+    }
+
+    /// What the activated gate is multiplied with.
+    fn beside_gate(self, up: Tensor<2>) -> Tensor<2> {
+        match self {
+            Self::ClampedSwish { limit, .. } => up.clamp(-limit, limit) + 1.0,
+            Self::Silu | Self::Gelu | Self::GeluTanh => up,
         }
     }
 }

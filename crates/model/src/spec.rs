@@ -1,5 +1,9 @@
 //! What a decoder is, as data: sizes, norms, positions and attention of every layer. No tensors.
 
+mod feed_forward;
+
+pub use feed_forward::{Activation, ExpertsPlan, FeedForwardPlan, GroupPlan, MlpPlan, Routing, Scoring};
+
 use crate::families::Names;
 use crate::rope::RopePlan;
 use kvlab_core::{AttentionShape, LatentShape, Visibility};
@@ -17,7 +21,7 @@ pub struct DecoderSpec {
     pub max_positions: usize,
     /// Whether a learned vector per position is added to the embedding (GPT-2).
     pub learned_positions: bool,
-    /// Factor on the token embedding (Gemma: `sqrt(hidden)`).
+    /// Factor on the token embedding (Gemma: `sqrt(hidden)`; MiniCPM: `scale_emb`).
     pub embedding_scale: Option<f32>,
     /// The rotary embeddings of the model; a layer names one by its index.
     pub ropes: Vec<RopePlan>,
@@ -25,6 +29,8 @@ pub struct DecoderSpec {
     pub layers: Vec<LayerPlan>,
     /// The norm before the head.
     pub final_norm: NormPlan,
+    /// Factor on the normed hidden state before the head (MiniCPM: `dim_model_base / hidden`).
+    pub head_scale: Option<f32>,
     /// `tie_word_embeddings`: the head is the token embedding.
     pub tied_head: bool,
     /// `c` of `c * tanh(logit / c)` (Gemma 2).
@@ -39,11 +45,15 @@ pub struct LayerPlan {
     /// The attention.
     pub attention: AttentionPlan,
     /// The feed-forward network.
-    pub mlp: MlpPlan,
+    pub mlp: FeedForwardPlan,
     /// The norm before each of the two.
     pub norm: NormPlan,
     /// Whether their outputs are normed too, before they are added (Gemma 2 and 3).
     pub post_norms: bool,
+    /// Whether both see what comes into the layer, and are added to it together (GPT-NeoX).
+    pub parallel: bool,
+    /// Factor on what each of the two adds (MiniCPM: `scale_depth / sqrt(layers)`).
+    pub branch_scale: Option<f32>,
 }
 
 /// The attention of one layer.
@@ -67,6 +77,8 @@ pub struct AttentionPlan {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
+    /// Whether each query head has a learned score without a value that takes part in its softmax (gpt-oss).
+    pub sinks: bool,
 }
 
 /// Where keys and values come from.
@@ -100,30 +112,6 @@ pub struct LatentPlan {
     pub latent_eps: f64,
 }
 
-/// A feed-forward network.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MlpPlan {
-    /// `intermediate_size`.
-    pub intermediate: usize,
-    /// The activation.
-    pub activation: Activation,
-    /// `down(act(gate x) * up x)` instead of `down(act(up x))` (Shazeer, GLU variants, 2020).
-    pub gated: bool,
-    /// Whether its projections have a bias.
-    pub bias: bool,
-}
-
-/// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// `x * Phi(x)`.
-    Gelu,
-    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))` (`gelu_new`, `gelu_pytorch_tanh`).
-    GeluTanh,
-}
-
 /// A normalisation over the last dimension.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormPlan {
@@ -149,6 +137,16 @@ impl NormPlan {
         Self {
             kind: NormKind::Rms,
             eps,
+        }
+    }
+}
+
+impl LayerPlan {
+    /// Gives the networks that every token uses a bias; experts to choose from have their own rule.
+    pub(crate) fn set_mlp_bias(&mut self, bias: bool) {
+        match &mut self.mlp {
+            FeedForwardPlan::Dense(mlp) => mlp.bias = bias,
+            FeedForwardPlan::Experts(experts) => experts.shared.iter_mut().for_each(|shared| shared.bias = bias),
         }
     }
 }
@@ -212,6 +210,7 @@ impl DecoderSpec {
             }
         };
         AttentionShape {
+            hidden: self.hidden,
             query_heads: plan.query_heads,
             kv_heads,
             key: plan.key(),

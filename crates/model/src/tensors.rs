@@ -1,6 +1,9 @@
 //! The tensors that a decoder is made of: their names in a file, their shapes, and what they are.
 
+mod feed_forward;
 mod layer;
+
+pub(crate) use feed_forward::{ExpertsTensors, FeedForwardTensors, MlpInput, MlpTensors, StackPlan, StoredExperts};
 
 use crate::families::Names;
 use crate::spec::{DecoderSpec, LayerPlan, NormKind, NormPlan};
@@ -28,8 +31,10 @@ pub enum Role {
         /// Inputs of one output.
         fan_in: usize,
     },
-    /// Added to the output of a projection or a norm.
+    /// Added to the output of a projection or a norm, or to the scores of experts.
     Bias,
+    /// A score of each query head that takes part in its softmax.
+    Sinks,
     /// The weight of a norm; it does nothing at `1`, or at `0` where one is added to it.
     Norm {
         /// Where it does nothing.
@@ -77,6 +82,8 @@ pub(crate) enum QkvTensors {
         value: LinearPlan,
     },
     Fused(LinearPlan),
+    /// The query, the key and the value of each head lie together.
+    FusedByHead(LinearPlan),
     Latent {
         query: QueryTensors,
         down: LinearPlan,

@@ -1,6 +1,6 @@
 //! The cache that is put together from a layout, codecs and kernels.
 
-use crate::layout::Growth;
+use crate::layout::{Copy, Growth};
 use crate::step::StoredStep;
 use crate::{Codec, Kernel, LayerStore, Layout};
 use burn::tensor::{Device, Tensor};
@@ -101,19 +101,29 @@ impl StoredCache {
         self.layers.values().map(|l| l.store.bytes()).sum()
     }
 
+    /// Copies rows from slots to slots, in every layer.
+    pub(crate) fn copy(&mut self, copies: &[Copy]) {
+        for layer in self.layers.values_mut() {
+            for copy in copies {
+                let rows = layer.store.rows(copy.from, copy.len).detached();
+                layer.store.write(copy.to, rows);
+            }
+        }
+    }
+
     fn new_seq(&mut self) -> SeqId {
         self.next += 1;
         SeqId(self.next)
     }
 
     /// The length of a sequence as far as this cache remembers it.
-    pub(crate) fn grow(&mut self, growth: Growth) {
+    pub(crate) fn grow(&mut self, growth: Growth<'_>) {
         if self.remembers {
-            self.lengths.insert(growth.seq, growth.start + growth.tokens);
+            self.lengths.insert(growth.seq, growth.start + growth.tokens.len());
         }
     }
 
-    fn growths(&self, batch: &[Chunk<'_>]) -> Result<Vec<Growth>, CacheError> {
+    fn growths<'c>(&self, batch: &[Chunk<'c>]) -> Result<Vec<Growth<'c>>, CacheError> {
         let mut seen = BTreeSet::new();
         let growths = batch.iter().map(|chunk| {
             if !seen.insert(chunk.seq) {
@@ -125,7 +135,7 @@ impl StoredCache {
             Ok(Growth {
                 seq: chunk.seq,
                 start: self.len(chunk.seq)?,
-                tokens: chunk.tokens.len(),
+                tokens: chunk.tokens,
             })
         });
         growths.collect()
@@ -138,7 +148,10 @@ impl KvCache for StoredCache {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let missing: Support = Err("this layout does not look for shared prefixes".into());
+        let missing: Support = match self.layout.shares() {
+            true => Ok(()),
+            false => Err("only a paged layout with cache.prefix_sharing finds stored prefixes".into()),
+        };
         Capabilities {
             remembers: self.remembers,
             truncate: self.layout.rollback(),
@@ -149,25 +162,25 @@ impl KvCache for StoredCache {
     }
 
     fn usage(&self) -> Usage {
-        let rows = self.lengths.iter().map(|(&seq, &len)| {
-            let runs = self.layout.runs(seq, len);
-            runs.iter().map(|run| run.len as u64).sum::<u64>()
-        });
-        let rows: u64 = rows.sum();
-        let layers = || self.spec.layers.iter();
+        let used = self.layout.used(&self.lengths);
+        let times = |bytes: fn(&LayerSpec) -> Bytes, rows: usize| -> Bytes {
+            self.spec.layers.iter().map(|l| bytes(l) * rows as u64).sum()
+        };
         Usage {
-            payload: layers().map(|l| l.payload_per_row() * rows).sum(),
-            metadata: layers().map(|l| l.metadata_per_row() * rows).sum(),
-            padding: Bytes(0),
+            payload: times(LayerSpec::payload_per_row, used.rows),
+            metadata: times(LayerSpec::metadata_per_row, used.rows),
+            padding: times(LayerSpec::per_token, used.padding),
+            kept: times(LayerSpec::per_token, used.kept),
             reserved: self.reserved(),
             peak: self.peak,
         }
     }
 
-    fn open(&mut self, _prompt: &[TokenId]) -> Result<Opened, CacheError> {
+    fn open(&mut self, prompt: &[TokenId]) -> Result<Opened, CacheError> {
         let seq = self.new_seq();
-        self.lengths.insert(seq, 0);
-        Ok(Opened { seq, reused: 0 })
+        let reused = self.layout.open(seq, prompt);
+        self.lengths.insert(seq, reused);
+        Ok(Opened { seq, reused })
     }
 
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, CacheError> {
@@ -179,17 +192,12 @@ impl KvCache for StoredCache {
             needed: shortage.needed,
             free: shortage.free,
         })?;
-        for layer in self.layers.values_mut() {
-            for copy in &copies {
-                let rows = layer.store.rows(copy.from, copy.len).detached();
-                layer.store.write(copy.to, rows);
-            }
-        }
+        self.copy(&copies);
         self.lengths.insert(new, len);
         Ok(new)
     }
 
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+    fn can_truncate(&self, seq: SeqId, len: usize) -> Result<(), CacheError> {
         let most = self.len(seq)?;
         if len > most {
             return Err(CacheError::OutOfRange {
@@ -198,12 +206,20 @@ impl KvCache for StoredCache {
                 most,
             });
         }
-        if len < most {
-            let cut = self.layout.truncate(seq, len);
-            cut.map_err(|shortest| CacheError::Unsupported {
+        let shortest = self.layout.shortest(seq);
+        if len < shortest.min(most) {
+            return Err(CacheError::Unsupported {
                 what: format!("cutting {seq} from {most} back to {len} tokens"),
                 reason: format!("older rows were dropped; {shortest} is the shortest length left"),
-            })?;
+            });
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+        self.can_truncate(seq, len)?;
+        if len < self.len(seq)? {
+            self.layout.truncate(seq, len);
             self.lengths.insert(seq, len);
         }
         Ok(())
@@ -253,7 +269,7 @@ impl KvCache for StoredCache {
             needed: shortage.needed,
             free: shortage.free,
         })?;
-        Ok(Box::new(StoredStep::new(self, growths)))
+        Ok(Box::new(StoredStep::new(self, &growths)))
     }
 }
 

@@ -77,17 +77,13 @@ impl KvCache for Grouped {
 
     fn capabilities(&self) -> Capabilities {
         let all = self.groups.iter().map(|g| g.capabilities());
-        let mut together = all.reduce(Capabilities::and).unwrap_or(Capabilities {
+        all.reduce(Capabilities::and).unwrap_or(Capabilities {
             remembers: true,
             truncate: kvlab_core::Truncate::Any,
             fork: Ok(()),
             prefix_sharing: Ok(()),
             lse: Ok(()),
-        });
-        if together.prefix_sharing.is_ok() {
-            together.prefix_sharing = Err("groups of layers may keep different prefixes".into());
-        }
-        together
+        })
     }
 
     fn usage(&self) -> Usage {
@@ -96,17 +92,25 @@ impl KvCache for Grouped {
     }
 
     fn open(&mut self, prompt: &[TokenId]) -> Result<Opened, CacheError> {
-        let mut members = Vec::with_capacity(self.groups.len());
+        let mut opened = Vec::with_capacity(self.groups.len());
         for group in &mut self.groups {
-            let opened = group.open(prompt)?;
-            // A prefix counts only if every group has it; none of ours shares prefixes yet.
-            if opened.reused > 0 {
-                group.truncate(opened.seq, 0)?;
-            }
-            members.push(opened.seq);
+            opened.push(group.open(prompt)?);
         }
-        let seq = self.add(members);
-        Ok(Opened { seq, reused: 0 })
+        // A prefix counts as far as every group has it.
+        let reused = opened.iter().map(|o| o.reused).min().unwrap_or(0);
+        let able = self.groups.iter().zip(&opened).all(|(group, o)| group.can_truncate(o.seq, reused).is_ok());
+        let reused = if able { reused } else { 0 };
+        for (group, o) in self.groups.iter_mut().zip(&mut opened) {
+            if able {
+                group.truncate(o.seq, reused)?;
+            } else {
+                // A window that cannot go back so far begins anew.
+                group.close(o.seq)?;
+                o.seq = group.open(&[])?.seq;
+            }
+        }
+        let seq = self.add(opened.into_iter().map(|o| o.seq).collect());
+        Ok(Opened { seq, reused })
     }
 
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, CacheError> {
@@ -126,16 +130,16 @@ impl KvCache for Grouped {
         Ok(self.add(forked))
     }
 
+    fn can_truncate(&self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+        let mut members = self.groups.iter().zip(self.members(seq)?);
+        members.try_for_each(|(group, &member)| group.can_truncate(member, len))
+    }
+
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
+        self.can_truncate(seq, len)?;
         let members = self.members(seq)?.clone();
-        // The groups that can refuse for their rows go first, so that nothing is cut if one refuses.
-        let able = |g: &dyn KvCache| g.capabilities().truncate == kvlab_core::Truncate::Any;
-        let mut pairs: Vec<_> = self.groups.iter_mut().zip(members).collect();
-        pairs.sort_by_key(|(group, _)| able(group.as_ref()));
-        for (group, member) in pairs {
-            group.truncate(member, len)?;
-        }
-        Ok(())
+        let mut members = self.groups.iter_mut().zip(members);
+        members.try_for_each(|(group, member)| group.truncate(member, len))
     }
 
     fn close(&mut self, seq: SeqId) -> Result<(), CacheError> {

@@ -2,7 +2,7 @@
 
 use crate::layout::Run;
 use crate::{Codec, LayerStore};
-use kvlab_core::{Attended, CacheError, Query, Retention, RowSpec, Span, Visibility};
+use kvlab_core::{Attended, Bytes, CacheError, Query, Retention, RowSpec, Span, Visibility};
 use std::ops::Range;
 
 /// Attention of one step in one layer, as far as a kernel must know to say whether it can do it.
@@ -99,6 +99,9 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// The reason why not.
     fn supports(&self, problem: &Problem) -> Result<(), String>;
+
+    /// Bytes of unpacked rows that it holds at a time.
+    fn scratch(&self, input: &Input<'_>) -> Bytes;
 
     /// Attention of every chunk's queries over the rows of that chunk.
     ///

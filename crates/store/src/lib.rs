@@ -23,7 +23,7 @@ mod plane;
 mod step;
 mod variant;
 
-pub use cache::StoredCache;
+pub use cache::{Adopt, Parts, StoredCache};
 pub use codec::Codec;
 pub use grouped::Grouped;
 pub use kernel::{ChunkRows, Fresh, Input, Kernel, Problem};

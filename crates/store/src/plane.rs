@@ -63,6 +63,21 @@ impl Plane {
         }
     }
 
+    /// The rows of several planes of one kind, one after the other.
+    fn join(parts: Vec<Self>) -> Option<Self> {
+        let (mut floats, mut ints) = (Vec::new(), Vec::new());
+        for part in parts {
+            match part {
+                Self::Float(t) => floats.push(t),
+                Self::Int(t) => ints.push(t),
+            }
+        }
+        if !floats.is_empty() {
+            return Some(Self::Float(Tensor::cat(floats, 0)));
+        }
+        (!ints.is_empty()).then(|| Self::Int(Tensor::cat(ints, 0)))
+    }
+
     /// The same rows in a buffer of their own, bit for bit, by way of the host. A view would keep the plane
     /// from being written in place.
     pub fn detached(self) -> Self {
@@ -111,6 +126,22 @@ impl LayerStore {
     /// The rows of a run, as views.
     pub fn run(&self, run: Run) -> Self {
         self.rows(run.slot, run.len)
+    }
+
+    /// The rows of several parts, one after the other; a single part is left as it is.
+    pub fn join(mut parts: Vec<Self>) -> Self {
+        if parts.len() == 1 {
+            return parts.remove(0);
+        }
+        let gather = |planes: fn(&Self) -> &Vec<Plane>| {
+            let count = parts.first().map_or(0, |part| planes(part).len());
+            let plane = |i: usize| Plane::join(parts.iter().map(|part| planes(part)[i].clone()).collect());
+            (0..count).filter_map(plane).collect()
+        };
+        Self {
+            key: gather(|part| &part.key),
+            value: gather(|part| &part.value),
+        }
     }
 
     /// Writes rows into every plane, in place.

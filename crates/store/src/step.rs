@@ -5,31 +5,33 @@ use crate::layout::{Growth, Run};
 use crate::{ChunkRows, Fresh, Input, Kernel, LayerStore, codec};
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
-    Accept, Attended, CacheError, LayerId, LayerSpec, Query, Retention, RowSpec, Rows, Span, Step,
-    StepReport, Value,
+    Accept, Attended, Bytes, CacheError, LayerId, LayerSpec, Query, Retention, RowSpec, Rows, Span, Step,
+    SeqId, StepReport, TokenId, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Holds the new rows until they are accepted.
 pub(crate) struct StoredStep<'a> {
     cache: &'a mut StoredCache,
-    growths: Vec<Growth>,
+    growths: Vec<(SeqId, usize, Vec<TokenId>)>,
     chunks: Vec<ChunkRows>,
     tokens: usize,
     positions: Tensor<1, Int>,
     fresh: BTreeMap<LayerId, LayerStore>,
     kernels: BTreeSet<&'static str>,
+    /// The most that a kernel held of unpacked rows.
+    scratch: Bytes,
 }
 
 impl<'a> StoredStep<'a> {
-    pub fn new(cache: &'a mut StoredCache, growths: Vec<Growth>) -> Self {
+    pub fn new(cache: &'a mut StoredCache, growths: &[Growth<'_>]) -> Self {
         let mut tokens = 0;
         let mut chunks = Vec::with_capacity(growths.len());
         let mut positions = Vec::new();
-        for growth in &growths {
-            let from = tokens;
-            tokens += growth.tokens;
-            positions.extend((growth.start..growth.start + growth.tokens).map(|p| p as i64));
+        for growth in growths {
+            let (from, end) = (tokens, growth.start + growth.tokens.len());
+            tokens += growth.tokens.len();
+            positions.extend((growth.start..end).map(|p| p as i64));
             chunks.push(ChunkRows {
                 tokens: from..tokens,
                 start: growth.start,
@@ -39,13 +41,20 @@ impl<'a> StoredStep<'a> {
         let positions = Tensor::from_data(positions.as_slice(), &cache.device);
         Self {
             cache,
-            growths,
+            growths: growths.iter().map(|g| (g.seq, g.start, g.tokens.to_vec())).collect(),
             chunks,
             tokens,
             positions,
             fresh: BTreeMap::new(),
             kernels: BTreeSet::new(),
+            scratch: Bytes(0),
         }
+    }
+
+    /// Remembers a kernel that ran.
+    fn note(&mut self, kernel: &'static str, scratch: Bytes) {
+        self.kernels.insert(kernel);
+        self.scratch = self.scratch.max(scratch);
     }
 
     fn layer(&self, layer: LayerId) -> Result<&Layer, CacheError> {
@@ -88,13 +97,13 @@ fn run(
     tokens: usize,
     layer: LayerId,
     input: &Input<'_>,
-) -> Result<(&'static str, Attended), CacheError> {
+) -> Result<(&'static dyn Kernel, Attended), CacheError> {
     check_query(layer, tokens, input)?;
     let problem = input.problem();
     let mut reasons = Vec::new();
     for kernel in kernels {
         match kernel.supports(&problem) {
-            Ok(()) => return Ok((kernel.name(), kernel.attend(input)?)),
+            Ok(()) => return Ok((*kernel, kernel.attend(input)?)),
             Err(reason) => reasons.push(format!("{}: {reason}", kernel.name())),
         }
     }
@@ -153,7 +162,8 @@ impl Step for StoredStep<'_> {
             query,
         };
         let (kernel, attended) = run(self.cache.kernels, self.tokens, layer, &input)?;
-        self.kernels.insert(kernel);
+        let scratch = kernel.scratch(&input);
+        self.note(kernel.name(), scratch);
         Ok(attended)
     }
 
@@ -188,7 +198,8 @@ impl Step for StoredStep<'_> {
             query,
         };
         let (kernel, attended) = run(self.cache.kernels, self.tokens, layer, &input)?;
-        self.kernels.insert(kernel);
+        let scratch = kernel.scratch(&input);
+        self.note(kernel.name(), scratch);
         Ok(attended)
     }
 
@@ -205,19 +216,24 @@ impl Step for StoredStep<'_> {
 
     fn commit(self: Box<Self>, accepted: Accept) -> Result<StepReport, CacheError> {
         let this = *self;
-        let lengths: Vec<_> = this.growths.iter().map(|g| g.tokens).collect();
+        let lengths: Vec<_> = this.growths.iter().map(|(_, _, tokens)| tokens.len()).collect();
         let accepted = accepted.resolve(&lengths)?;
         this.ready()?;
         let cache = this.cache;
-        let held = this.fresh.values().map(LayerStore::bytes).sum();
-        cache.peak = cache.peak.max(cache.reserved() + held);
+        let held: Bytes = this.fresh.values().map(LayerStore::bytes).sum();
+        cache.peak = cache.peak.max(cache.reserved() + held + this.scratch);
         let kept = this.growths.iter().zip(&this.chunks).zip(&accepted);
-        for ((growth, chunk), &tokens) in kept.filter(|(_, tokens)| **tokens > 0) {
-            let growth = Growth { tokens, ..*growth };
-            let writes = cache.layout.append(growth);
+        for (((seq, start, tokens), chunk), &keep) in kept.filter(|(_, keep)| **keep > 0) {
+            let growth = Growth {
+                seq: *seq,
+                start: *start,
+                tokens: &tokens[..keep],
+            };
+            let placed = cache.layout.append(growth);
+            cache.copy(&placed.copies);
             for (layer, stored) in &mut cache.layers {
                 let fresh = &this.fresh[layer];
-                for write in &writes {
+                for write in &placed.writes {
                     let rows = fresh.rows(chunk.tokens.start + write.offset, write.len);
                     stored.store.write(write.slot, rows);
                 }
@@ -236,7 +252,15 @@ fn check_adoptable(layer: LayerId, tokens: usize, spec: &LayerSpec, rows: &Rows)
     let [got_tokens, heads, dim] = rows.key.dims();
     let divides = heads > 0 && spec.row.heads.is_multiple_of(heads);
     if got_tokens == tokens && dim == spec.row.key && divides {
-        return Ok(());
+        return match &rows.value {
+            Some(value) if value.dims()[..2] != [tokens, heads] => Err(CacheError::Shape {
+                layer,
+                what: "the value rows",
+                expected: vec![tokens, heads, spec.row.value_dim()],
+                got: value.dims().to_vec(),
+            }),
+            _ => Ok(()),
+        };
     }
     Err(CacheError::Shape {
         layer,

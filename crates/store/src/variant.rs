@@ -1,7 +1,7 @@
 //! What a variant is to the engine: how it fits a model's attention, and how its cache is built.
 
 use crate::cache::{Adopt, Parts, StoredCache};
-use crate::layout::{Contiguous, Ring};
+use crate::layout::{Contiguous, Paged, Reach, Ring};
 use crate::{Codec, Kernel, Layout};
 use burn::tensor::Device;
 use kvlab_core::{
@@ -9,6 +9,7 @@ use kvlab_core::{
     RowSpec,
 };
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
 use thiserror::Error;
 
 /// A way to cache attention. One crate (or one file) and one line in the engine's registry.
@@ -25,7 +26,7 @@ pub trait Variant: Send + Sync {
     /// The layouts it can take, the default first. `ring` is the default of a layer with a window instead,
     /// where it is among them.
     fn layouts(&self) -> &'static [&'static str] {
-        &["contiguous", "ring"]
+        &["contiguous", "ring", "paged"]
     }
 
     /// How it would hold a layer of this shape.
@@ -78,6 +79,15 @@ impl Options {
         }
     }
 
+    /// True or false.
+    ///
+    /// # Errors
+    /// If it is there and is something else.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>, String> {
+        let value = self.0.get(key);
+        value.map(|v| v.as_bool().ok_or_else(|| format!("cache.{key} must be true or false, not {v}"))).transpose()
+    }
+
     /// A whole number of at least 0.
     ///
     /// # Errors
@@ -112,6 +122,10 @@ pub struct Plan {
     pub layers: Vec<LayerPlan>,
     /// Name of the layout.
     pub layout: String,
+    /// Slots of a page, at least 1; for a paged layout.
+    pub page_size: usize,
+    /// Whether prompts find stored prefixes; for a paged layout.
+    pub prefix_sharing: bool,
     /// Tokens a sequence can have.
     pub capacity: usize,
     /// Sequences with rows at the same time.
@@ -137,9 +151,10 @@ impl Plan {
             row: plan.row,
             visibility: plan.shape.visibility,
             retention: self.retention,
-            key: plan.codecs[0].format(),
-            value: plan.codecs[1].format(),
+            key: plan.codecs[0].format(plan.row.key),
+            value: plan.codecs[1].format(plan.row.stored_value_dim()),
             rows_per_sequence,
+            page_size: if layout == "paged" { self.page_size } else { 0 },
         });
         CacheSpec {
             variant: variant.into(),
@@ -153,23 +168,35 @@ impl Plan {
     /// The layout, with the rows that it holds of one sequence.
     fn layout(&self) -> Result<(Box<dyn Layout>, usize), BuildError> {
         let (capacity, sequences) = (self.capacity, self.sequences);
+        // The layers have one visibility.
+        let seen = self.layers.first().and_then(|l| l.shape.visibility.window());
+        let (kept, sinks) = match self.retention {
+            Retention::All => (None, 0),
+            Retention::Window { window, sinks } => (Some(window.get()), sinks),
+        };
+        let window = seen.into_iter().chain(kept).min();
         match self.layout.as_str() {
             "contiguous" => Ok((Box::new(Contiguous::new(capacity, sequences)), capacity)),
+            "paged" => {
+                let pages = capacity.div_ceil(self.page_size);
+                // Sinks are seen only where the model's own window does not hide them.
+                let reach = Reach { window: window.unwrap_or(usize::MAX), sinks: if seen.is_none() { sinks } else { 0 } };
+                let count = pages * sequences;
+                let paged = Paged::<RandomState>::new(self.page_size, count, reach, self.prefix_sharing);
+                Ok((Box::new(paged), pages * self.page_size))
+            }
             "ring" => {
-                let seen = self.layers.iter().filter_map(|l| l.shape.visibility.window());
-                let seen = seen.max();
-                let (kept, sinks) = match self.retention {
-                    Retention::All => (None, 0),
-                    Retention::Window { window, sinks } => (Some(window.get()), sinks),
-                };
-                let window = seen.into_iter().chain(kept).min();
                 let window = window.ok_or_else(|| BuildError::Refused(NO_WINDOW.into()))?;
+                if sinks >= capacity {
+                    let what = format!("{sinks} sinks leave no room for others in a capacity of {capacity} tokens");
+                    return Err(BuildError::Refused(what));
+                }
                 let ring = Ring::new(window, sinks, capacity, sequences);
                 let rows = ring.rows_per_sequence();
                 Ok((Box::new(ring), rows))
             }
             other => Err(BuildError::Refused(format!(
-                "there is no layout {other:?}; known are contiguous and ring"
+                "there is no layout {other:?}; known are contiguous, ring and paged"
             ))),
         }
     }
@@ -180,7 +207,23 @@ impl Plan {
     /// [`BuildError`].
     pub fn stored_spec(&self, variant: &str) -> Result<CacheSpec, BuildError> {
         let (layout, rows) = self.layout()?;
+        self.check_codecs()?;
         Ok(self.spec_with(variant, layout.name(), rows))
+    }
+
+    fn check_codecs(&self) -> Result<(), BuildError> {
+        for plan in &self.layers {
+            let parts = [plan.row.key_parts(), vec![plan.row.stored_value_dim()]];
+            for (codec, parts) in plan.codecs.iter().zip(parts) {
+                let ok = codec.check(&parts, &self.device);
+                ok.map_err(|reason| BuildError::Codec {
+                    layer: plan.layer,
+                    codec: codec.name(),
+                    reason,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// A [`StoredCache`] after this plan.
@@ -189,17 +232,7 @@ impl Plan {
     /// [`BuildError`].
     pub fn store(&self, variant: &str, adopt: Adopt) -> Result<StoredCache, BuildError> {
         let (layout, rows) = self.layout()?;
-        for plan in &self.layers {
-            let dims = [plan.row.key, plan.row.stored_value_dim()];
-            for (codec, dim) in plan.codecs.iter().zip(dims) {
-                let ok = codec.check(dim, &self.device);
-                ok.map_err(|reason| BuildError::Codec {
-                    layer: plan.layer,
-                    codec: codec.name(),
-                    reason,
-                })?;
-            }
-        }
+        self.check_codecs()?;
         Ok(StoredCache::new(Parts {
             spec: self.spec_with(variant, layout.name(), rows),
             codecs: self.layers.iter().map(|l| l.codecs).collect(),

@@ -2,8 +2,8 @@
 //!
 //! On a layer whose own attention is windowed this keeps exactly what the model can see, in a ring. On a layer
 //! that sees everything it drops the older rows: lossy beyond `window + sinks` tokens (StreamingLLM, Xiao et
-//! al. 2023). Rows keep the positions that they had in the text; that paper moves the sinks up to the window
-//! instead, which only makes a difference beyond the lengths that the model was trained on.
+//! al. 2023). Rows keep the positions that they had in the text; that paper moves the sinks up to the window instead,
+//! so that distances stay within what the model was trained on.
 //!
 //! What it does not do: latent rows are kept as they are (a window over MLA works the same way).
 
@@ -28,7 +28,7 @@ impl Variant for Swa {
     }
 
     fn layouts(&self) -> &'static [&'static str] {
-        &["ring", "contiguous"]
+        &["ring", "contiguous", "paged"]
     }
 
     fn fit(&self, shape: &AttentionShape, options: &Options) -> Result<Fit, String> {
@@ -42,6 +42,9 @@ impl Variant for Swa {
             (None, Some(_)) => (Retention::All, Exactness::Exact),
             (None, None) => {
                 return Err("the model sees every row; say how many the cache keeps with cache.window".into());
+            }
+            (Some(window), Some(own)) if window.get() >= own && sinks > 0 => {
+                return Err(format!("cache.sinks has no effect: the model's own window of {own} tokens hides them"));
             }
             (Some(window), Some(own)) if window.get() >= own => (Retention::All, Exactness::Exact),
             (Some(window), _) => {

@@ -1,9 +1,9 @@
 //! The laws. Each is a function that panics where a subject breaks it.
 
-use crate::driver::{Driver, Seq, distance, row_tensors, rows, tensor, tokens};
+use crate::driver::{Driver, Seq, distance, numbers, row_tensors, rows, stored, tensor, tokens};
 use crate::{Size, Subject};
 use kvlab_core::{
-    Accept, Bytes, CacheError, Chunk, LayerId, Query, SeqId, Truncate, Value,
+    Accept, Bytes, CacheError, Chunk, Inspected, LayerId, Query, SeqId, Truncate, Value,
 };
 
 /// A law: what it is called, and how it is checked.
@@ -23,6 +23,8 @@ pub const ALL: &[Law] = &[
     ("a full cache refuses and changes nothing", full),
     ("bytes are predicted to the byte", bytes),
     ("a part and the rest merge to the whole", parts),
+    ("what is stored reads back", inspect),
+    ("a found prefix changes nothing", prefix),
     ("misuse is refused", misuse),
 ];
 
@@ -263,38 +265,112 @@ fn full(subject: &Subject) {
     if !driver.cache.capabilities().remembers {
         return;
     }
-    // More sequences than there is room for: opening is free, beginning is not.
-    let mut seqs: Vec<Seq> = (0..3).map(|_| driver.open()).collect();
-    driver.feed(&mut seqs[0], &tokens(0, 6));
-    driver.feed(&mut seqs[1], &tokens(1, 2));
-    let usage = driver.cache.usage();
-    refused(&mut driver, &[(seqs[2].id, 1)]);
-    refused(&mut driver, &[(seqs[0].id, 1), (seqs[2].id, 1)]);
-    assert_eq!(driver.cache.usage(), usage, "{}", subject.name);
-    if driver.cache.capabilities().fork.is_ok() {
-        let forked = driver.cache.fork(seqs[0].id);
-        assert!(matches!(forked, Err(CacheError::NoRoom { .. })), "{}: {forked:?}", subject.name);
+    // Sequences are opened and grow until there is no room: that must come, with numbers, and change nothing.
+    let reserved = driver.cache.usage().reserved;
+    let mut seqs: Vec<Seq> = Vec::new();
+    for round in 0.. {
+        assert!(round < 100, "{}: never full", subject.name);
+        let mut seq = driver.open();
+        let before = driver.cache.usage();
+        if !fits(&mut driver, &[(seq.id, 4)]) {
+            assert_eq!(driver.cache.usage(), before, "{}", subject.name);
+            seqs.push(seq);
+            break;
+        }
+        driver.feed(&mut seq, &tokens(round, 4));
+        seqs.push(seq);
     }
-    // A sequence longer than its room, where the layout has such a limit.
-    let limited = driver.cache.spec().layers.iter().any(|l| l.rows_per_sequence >= size.capacity);
-    if limited {
-        refused(&mut driver, &[(seqs[0].id, 5)]);
-        refused(&mut driver, &[(seqs[1].id, 1), (seqs[0].id, 5)]);
+    let last = seqs.len() - 1;
+    assert!(last >= size.sequences, "{}: room for {last} sequences only", subject.name);
+    // A batch is refused as a whole.
+    assert!(!fits(&mut driver, &[(seqs[0].id, 1), (seqs[last].id, 4)]), "{}", subject.name);
+    let before = driver.cache.usage();
+    match driver.cache.fork(seqs[0].id) {
+        Ok(seq) => driver.cache.close(seq).unwrap(),
+        Err(error) => {
+            let able = driver.cache.capabilities().fork.is_ok();
+            let right = matches!(error, CacheError::NoRoom { .. } | CacheError::Unsupported { .. });
+            assert!(right && able == matches!(error, CacheError::NoRoom { .. }), "{}: {error}", subject.name);
+        }
     }
-    driver.feed(&mut seqs[0], &tokens(2, 4));
+    assert_eq!(driver.cache.usage(), before, "{}", subject.name);
+    assert_eq!(before.reserved, reserved, "{}", subject.name);
+    // The others go on as if nothing had been asked, and what is closed makes room.
     driver.cache.close(seqs[0].id).unwrap();
-    driver.feed(&mut seqs[2], &tokens(3, 10));
-    driver.feed(&mut seqs[1], &tokens(4, 3));
+    let (first, rest) = seqs.split_at_mut(1);
+    let _ = first;
+    driver.feed(&mut rest[last - 1], &tokens(50, 4));
+    // One sequence may take all the room that there is, and not more.
+    for seq in rest.iter() {
+        driver.cache.close(seq.id).unwrap();
+    }
+    let mut long = driver.open();
+    driver.feed(&mut long, &tokens(51, size.capacity));
+    for round in 0..50 {
+        if !fits(&mut driver, &[(long.id, 7)]) {
+            break;
+        }
+        driver.feed(&mut long, &tokens(52 + round, 7));
+    }
+    let used = driver.cache.usage();
+    assert!(used.used() <= used.reserved, "{}", subject.name);
+    driver.feed_if_it_fits(&mut long, &tokens(53, 1));
 }
 
-fn refused(driver: &mut Driver<'_>, batch: &[(SeqId, usize)]) {
+/// Whether a step over so many tokens of some sequences could begin. If not, the refusal has numbers.
+fn fits(driver: &mut Driver<'_>, batch: &[(SeqId, usize)]) -> bool {
     let new: Vec<_> = batch.iter().map(|&(_, n)| tokens(9, n)).collect();
     let pairs = batch.iter().zip(&new);
     let chunks: Vec<_> = pairs.map(|(&(seq, _), tokens)| Chunk { seq, tokens }).collect();
     match driver.cache.begin(&chunks).map(|_| ()) {
-        Err(CacheError::NoRoom { needed, free, .. }) => assert!(needed > free),
-        other => panic!("{}: NoRoom expected, got {other:?}", driver.subject.name),
+        Ok(()) => true,
+        Err(CacheError::NoRoom { needed, free, .. }) => {
+            assert!(needed > free, "{}: {needed} needed, {free} free", driver.subject.name);
+            false
+        }
+        Err(other) => panic!("{}: {other}", driver.subject.name),
     }
+}
+
+/// Prompts that begin alike: what is found is what would have been computed.
+fn prefix(subject: &Subject) {
+    let mut driver = Driver::new(subject, ROOMY);
+    if driver.cache.capabilities().prefix_sharing.is_err() {
+        let prompt = tokens(1, 12);
+        let mut seq = driver.open_with(&prompt);
+        driver.feed(&mut seq, &prompt);
+        driver.cache.close(seq.id).unwrap();
+        let again = driver.cache.open(&prompt).unwrap();
+        assert_eq!(again.reused, 0, "{}: finds what it says that it cannot", subject.name);
+        return;
+    }
+    let mut found = 0;
+    for common in [1, 3, 4, 5, 8, 9, 13] {
+        for closed in [false, true] {
+            let mut driver = Driver::new(subject, ROOMY);
+            let first: Vec<_> = tokens(1, common).into_iter().chain(tokens(2, 4)).collect();
+            let second: Vec<_> = tokens(1, common).into_iter().chain(tokens(3, 6)).collect();
+            let mut a = driver.open_with(&first);
+            driver.feed(&mut a, &first);
+            if closed {
+                driver.cache.close(a.id).unwrap();
+            }
+            for prompt in [&second, &first, &second] {
+                let mut b = driver.open_with(prompt);
+                let reused = b.tokens.len();
+                assert!(reused < prompt.len(), "{}: nothing left to compute", subject.name);
+                found += reused;
+                let rest = prompt[reused..].to_vec();
+                driver.feed(&mut b, &rest);
+                driver.feed(&mut b, &tokens(4, 2));
+                driver.cache.close(b.id).unwrap();
+            }
+            if !closed {
+                driver.feed(&mut a, &tokens(5, 3));
+            }
+        }
+    }
+    assert!(found > 0, "{}: says that it finds prefixes, and found none", subject.name);
 }
 
 fn bytes(subject: &Subject) {
@@ -325,6 +401,42 @@ fn parts(subject: &Subject) {
         driver.probe(&seq, &tokens(71, 3), None, true);
         driver.probe(&seq, &tokens(72, 3), Some(2.0), true);
         driver.feed(&mut seq, &tokens(round, 3));
+    }
+}
+
+/// What is shown of the storage are the rows that were given, at their positions, and nothing of what comes later.
+fn inspect(subject: &Subject) {
+    let mut driver = Driver::new(subject, ROOMY);
+    let mut seq = driver.open();
+    if let Err(CacheError::Unsupported { .. }) = driver.cache.inspect(seq.id, LayerId(0)) {
+        return;
+    }
+    for round in 0..5 {
+        driver.feed(&mut seq, &tokens(round, 1 + 2 * round as usize));
+        let shown: Vec<_> = (0..subject.layers.len()).map(|i| driver.cache.inspect(seq.id, LayerId(i)).unwrap()).collect();
+        for (id, layer) in subject.layers.iter().enumerate() {
+            let Inspected { positions, rows: shown } = &shown[id];
+            let given = stored(subject, layer, rows(layer, id, &seq.tokens, 0));
+            let (keys, values) = (numbers(shown.key.clone()), shown.value.clone().map(numbers));
+            assert_eq!(keys.len(), positions.len(), "{}", subject.name);
+            for (i, &at) in positions.iter().enumerate() {
+                // A cache may store a row for each query head that shares it.
+                let each = keys[i].len() / layer.row.heads;
+                let repeated = |heads: &[Vec<f64>]| heads.iter().flat_map(|h| vec![h.clone(); each]).collect::<Vec<_>>();
+                let close = |got: &[Vec<f64>], given: &[Vec<f64>]| {
+                    let error = distance(got, &repeated(given));
+                    assert!(error <= subject.tolerance, "{}: row {at} reads back off by {error:e}", subject.name);
+                };
+                close(&keys[i], &given[at].key);
+                if let Some(values) = &values {
+                    close(&values[i], &given[at].value);
+                }
+            }
+            let seen = |at: usize| layer.visibility.sees(seq.tokens.len(), at) && layer.retention.keeps(seq.tokens.len(), at);
+            let remembered = driver.cache.capabilities().remembers;
+            let missing: Vec<_> = (0..seq.tokens.len()).filter(|at| remembered && seen(*at) && !positions.contains(at)).collect();
+            assert_eq!(missing, [0; 0], "{}: rows that the next token sees", subject.name);
+        }
     }
 }
 

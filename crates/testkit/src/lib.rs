@@ -12,13 +12,14 @@
 //! }
 //! ```
 
+pub mod catalogue;
 pub mod driver;
 pub mod golden;
 pub mod laws;
 pub mod oracle;
 
 use burn::tensor::Device;
-use kvlab_core::{KvCache, Retention, RowSpec, Visibility};
+use kvlab_core::{KvCache, Retention, RowSpec, Rows, Visibility};
 
 /// One layer as the model hands it to a cache.
 #[derive(Clone, Debug)]
@@ -45,6 +46,9 @@ pub struct Size {
 /// Builds a fresh cache.
 pub type Build = Box<dyn Fn(Size) -> Box<dyn KvCache>>;
 
+/// What is left of rows that were stored.
+pub type Stored = Box<dyn Fn(Rows) -> Rows>;
+
 /// A cache under test.
 pub struct Subject {
     /// Names it in failures.
@@ -53,6 +57,9 @@ pub struct Subject {
     pub build: Build,
     /// Its layers.
     pub layers: Vec<Layer>,
+    /// What its codecs leave of the rows that the model gives, each row on its own; `None` where nothing is lost.
+    /// The oracle attends over these, so that a lossy cache is judged as sharply as an exact one.
+    pub stored: Option<Stored>,
     /// Largest absolute error of an output that counts as right. Rows and queries are of magnitude 1.
     pub tolerance: f64,
     /// Where its tensors live.

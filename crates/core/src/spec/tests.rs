@@ -14,6 +14,7 @@ fn spec(layers: usize, row: RowSpec, format: Format) -> CacheSpec {
         key: format.clone(),
         value: format.clone(),
         rows_per_sequence: 131_072,
+        page_size: 0,
     });
     CacheSpec {
         variant: "test".into(),

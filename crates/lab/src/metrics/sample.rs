@@ -69,7 +69,7 @@ pub fn percentile(samples: &[f64], p: f64) -> Option<f64> {
 
 fn sorted_percentile(sorted: &[f64], p: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    let place = p.clamp(0.0, 100.0) / 100.0 * (last + 1) as f64;
+    let place = p.clamp(0.0, 100.0) / 100.0 * last as f64;
     let below = place.floor() as usize;
     let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
     Some(low + (high - low) * place.fract())

@@ -246,17 +246,17 @@ fn method(comparison: &Comparison) -> String {
     if comparison.experiment.measure.speed {
         out += "- Before each measurement the same prompt was run once as a warm-up, which is in no number: \
             a whole run, and two tokens where there is no cache.\n";
-        out += "- Each repeat went through all cells, in an order that the seed decides. TTFT is the median over repeats; \
-            the gaps (ITL) of all repeats are taken together, and their interval \
-            is a bootstrap of the median, \
-            as if gaps were independent.\n";
+        out += "- Each repeat went through all cells, in an order that the seed decides. TTFT is the median over \
+            repeats; the gaps (ITL) of all repeats are taken together, and their interval is a bootstrap \
+            of the median, as if gaps were independent.\n";
         out += "- A token counts when its logits are on the host: the device has finished.\n";
     }
     if comparison.experiment.measure.quality {
         out += "- The first token of a window is not scored, every other once. Softmax, likelihood and divergence \
             are computed in f64; of equal logits the lowest id counts.\n";
     }
-    out += "- Raw samples are in `records.jsonl`, the resolved configs in `resolved.toml`, all numbers in `results.csv`.\n";
+    out += "- Raw samples are in `records.jsonl`, the resolved configs in `resolved.toml`, \
+            all numbers in `results.csv`.\n";
     let command = comparison
         .command
         .as_deref()

@@ -97,9 +97,6 @@ fn stores(layer: &LayerSpec) -> bool {
 
 fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord) -> Option<Memory> {
     let layers = || spec.layers.iter().filter(|layer| stores(layer));
-    let used: Bytes = layers()
-        .map(|layer| layer.per_token() * layer.rows_at(tokens) as u64)
-        .sum();
     let held = (tokens * sequences).max(1);
     let whole = layers().all(|layer| layer.rows_at(tokens) == tokens);
     Some(Memory {
@@ -107,7 +104,7 @@ fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord
         sequences,
         per_token_predicted: layers().map(LayerSpec::per_token).sum::<Bytes>().0,
         per_token_measured: whole.then(|| usage.used_bytes() as f64 / held as f64),
-        used_predicted: (used * sequences as u64).0,
+        used_predicted: (spec.used_at(tokens) * sequences as u64).0,
         used_measured: usage.used_bytes(),
         reserved: usage.reserved_bytes,
         peak: usage.peak_bytes,

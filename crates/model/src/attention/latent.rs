@@ -9,7 +9,8 @@ use super::{Call, LatentMode, norm_and_rotate};
 use crate::ModelError;
 use crate::linear::Linear;
 use crate::norm::Norm;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::activation::sigmoid;
+use burn::tensor::{DType, Int, Tensor};
 use kvlab_core::{Attended, CacheError, Rows, Span};
 
 /// Latent attention, native or made from ordinary attention.
@@ -89,13 +90,16 @@ struct RowParts {
 
 impl LatentAttention {
     /// `[tokens, hidden]` to `[tokens, heads, value]`.
-    pub(crate) fn forward(&self, x: Tensor<2>, call: Call<'_, '_>) -> Result<Tensor<3>, ModelError> {
+    pub(crate) fn forward(&self, x: Tensor<2>, mut call: Call<'_, '_>) -> Result<Tensor<3>, ModelError> {
         let q = self.query_parts(x.clone(), &call);
         let rows = self.row_parts(x, &call);
         if self.store_expanded {
             let query = call.query(q.joined());
             return Ok(call.step.extend_attend(call.layer, self.expanded(&rows), query)?.out);
         }
+        // How much of a softmax its sinks take shows in the whole of it only: neither in one of two parts, nor where a
+        // bias of the values is added at the end.
+        let sinks = call.sinks.take();
         let absorbed = self.absorbed(&q);
         let expand = match call.mode {
             LatentMode::Absorbed => false,
@@ -103,9 +107,11 @@ impl LatentAttention {
             LatentMode::Auto => self.sizes.expanding_pays(call.chunk),
         };
         if !expand {
-            let query = call.query(absorbed);
-            let out = call.step.extend_attend(call.layer, self.stored(&rows), query)?.out;
-            return Ok(self.expand_values(out));
+            let mut query = call.query(absorbed);
+            query.lse = sinks.is_some();
+            let mut whole = call.step.extend_attend(call.layer, self.stored(&rows), query)?;
+            whole.out = self.expand_values(whole.out);
+            return less_sinks(whole, sinks);
         }
         call.step.extend(call.layer, self.stored(&rows))?;
         let mut fresh = call.query(q.joined());
@@ -114,7 +120,7 @@ impl LatentAttention {
         let fresh = call.step.attend_fresh(call.layer, self.expanded(&rows), fresh)?;
         let mut past = call.step.attend(call.layer, past)?;
         past.out = self.expand_values(past.out);
-        Ok(merge(past, fresh)?.out)
+        less_sinks(merge(past, fresh)?, sinks)
     }
 
     fn query_parts(&self, x: Tensor<2>, call: &Call<'_, '_>) -> QueryParts {
@@ -212,7 +218,7 @@ impl LatentAttention {
         self.with_value_bias(out.swap_dims(0, 1).matmul(self.up_value.clone()).swap_dims(0, 1))
     }
 
-    /// Weights of attention add up to 1, so a bias of the values passes through it unchanged.
+    /// Weights of attention add up to 1 (sinks come later), so a bias of the values passes through it unchanged.
     fn with_value_bias(&self, value: Tensor<3>) -> Tensor<3> {
         match &self.value_bias {
             Some(bias) => value + bias.clone(),
@@ -231,14 +237,28 @@ impl QueryParts {
 /// Attention over the older and the fresh rows together, in f32.
 fn merge(past: Attended, fresh: Attended) -> Result<Attended, ModelError> {
     let f32 = |part: Attended| Attended {
-        out: part.out.cast(burn::tensor::DType::F32),
-        lse: part.lse.map(|lse| lse.cast(burn::tensor::DType::F32)),
+        out: part.out.cast(DType::F32),
+        lse: part.lse.map(|lse| lse.cast(DType::F32)),
     };
-    f32(past).merge(f32(fresh)).ok_or_else(|| {
-        ModelError::Cache(CacheError::Unsupported {
-            what: "latent attention in expanded form".into(),
-            reason: "it was asked for the log-sum-exp of both parts and left one out".into(),
-        })
+    f32(past)
+        .merge(f32(fresh))
+        .ok_or_else(|| no_lse("latent attention in expanded form"))
+}
+
+/// The output, without what the sinks take of the softmax: `exp(sink) / (exp(sink) + exp(lse))`.
+fn less_sinks(attended: Attended, sinks: Option<&Tensor<1>>) -> Result<Tensor<3>, ModelError> {
+    let Some(sinks) = sinks else {
+        return Ok(attended.out);
+    };
+    let lse = attended.lse.ok_or_else(|| no_lse("latent attention with sinks"))?;
+    let share = sigmoid(lse.cast(DType::F32) - sinks.clone().unsqueeze());
+    Ok(attended.out.cast(DType::F32) * share.unsqueeze_dim(2))
+}
+
+fn no_lse(what: &str) -> ModelError {
+    ModelError::Cache(CacheError::Unsupported {
+        what: what.into(),
+        reason: "it was asked for the log-sum-exp and left it out".into(),
     })
 }
 

@@ -63,10 +63,19 @@ impl Reader<'_> {
             .head_norms()
             .map(|norms| self.norms(&norms, place))
             .transpose()?;
+        let sinks = self.optional(tensors.sinks().as_ref())?;
+        let sinks = sinks.map(|sinks| place.tensor_f32(sinks, [plan.query_heads]));
         let weights = fit.adapted(adaptation, weights)?;
         let kind = match weights {
             AttentionWeights::Heads(weights) => Kind::Heads(head_attention(&fit, query, weights, norms, place)?),
             AttentionWeights::Latent(weights) => {
+                // A softmax does not notice what is added to all scores of a query; these two do.
+                let notices = plan.softcap.is_some() || plan.sinks;
+                if plan.qkv_bias && notices && shape.latent.is_none() && shape.rotary < shape.key {
+                    let reason = "its keys have a bias where they do not turn, which a latent leaves out, and its \
+                                  soft cap or its sinks would notice";
+                    return Err(fit.refuse(reason));
+                }
                 let mut latent = latent::attention(&fit, query, weights, latent_norm, norms, place)?;
                 latent.store_expanded = matches!(adaptation, Adaptation::ExpandLatent);
                 Kind::Latent(latent)
@@ -79,6 +88,7 @@ impl Reader<'_> {
             rope: plan.rope,
             scale: plan.scale,
             softcap: plan.softcap,
+            sinks,
         })
     }
 
@@ -114,6 +124,14 @@ impl Reader<'_> {
                 let kv = (all - q) / 2;
                 let (query, key, value) = (qkv.rows(0..q), qkv.rows(q..q + kv), qkv.rows(q + kv..all));
                 Ok(HostAttention::heads(order(query), order(key), value, head))
+            }
+            QkvTensors::FusedByHead(qkv) => {
+                let qkv = self.linear(&qkv)?;
+                let part = |which: usize| {
+                    let heads = (0..fit.query_heads).map(move |h| (3 * h + which) * head);
+                    qkv.reordered(heads.flat_map(|first| first..first + head))
+                };
+                Ok(HostAttention::heads(order(part(0)), order(part(1)), part(2), head))
             }
             QkvTensors::Latent { query, down, norm, up } => {
                 let query = match query {

@@ -38,6 +38,8 @@ pub(crate) struct Attention {
     pub(crate) rope: Option<usize>,
     pub(crate) scale: f32,
     pub(crate) softcap: Option<f32>,
+    /// `[query heads]`, f32.
+    pub(crate) sinks: Option<Tensor<1>>,
 }
 
 /// Where keys and values come from.
@@ -55,6 +57,7 @@ pub(crate) struct Call<'a, 's> {
     pub(crate) rotation: Option<&'a Rotation>,
     pub(crate) scale: f32,
     pub(crate) softcap: Option<f32>,
+    pub(crate) sinks: Option<&'a Tensor<1>>,
     pub(crate) mode: LatentMode,
     /// Tokens of a chunk, if all chunks are of the same length; a guess where they are not.
     pub(crate) chunk: usize,
@@ -81,6 +84,7 @@ impl Attention {
             rotation: self.rope.map(|rope| &context.rotations[rope]),
             scale: self.scale,
             softcap: self.softcap,
+            sinks: self.sinks.as_ref(),
             mode: context.mode,
             chunk: context.chunk,
         };
@@ -99,6 +103,7 @@ impl Call<'_, '_> {
     pub(crate) fn query(&self, q: Tensor<3>) -> Query {
         Query {
             softcap: self.softcap,
+            sinks: self.sinks.cloned(),
             ..Query::new(q, self.scale)
         }
     }

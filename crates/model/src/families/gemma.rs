@@ -5,7 +5,7 @@ use super::shared::{LayerKind, WindowRule, activation, heads, layer_count, layer
 use crate::ModelError;
 use crate::config::Keys;
 use crate::rope::{RopeDefaults, RopePairs, RopePlan, RopeScaling, rope, rope_of_layer_type};
-use crate::spec::{AttentionPlan, DecoderSpec, LayerPlan, MlpPlan, NormKind, NormPlan};
+use crate::spec::{AttentionPlan, DecoderSpec, FeedForwardPlan, LayerPlan, MlpPlan, NormKind, NormPlan};
 
 static NAMES: Names = Names {
     post_attention_norm: "post_attention_layernorm",
@@ -73,6 +73,7 @@ fn rope_defaults(spec: &DecoderSpec, theta: f64) -> RopeDefaults {
     RopeDefaults {
         theta,
         dim: spec.layers.first().map_or(0, |l| l.attention.key()),
+        partial: 1.0,
         pairs: RopePairs::HalfSplit,
     }
 }
@@ -112,10 +113,13 @@ fn gemma_like(
             head_norm: None,
             qkv_bias: bias,
             output_bias: bias,
+            sinks: false,
         },
-        mlp,
+        mlp: FeedForwardPlan::Dense(mlp),
         norm,
         post_norms: true,
+        parallel: false,
+        branch_scale: None,
     };
     let layers = layer_count(keys, "num_hidden_layers")?;
     Ok(DecoderSpec {
@@ -128,6 +132,7 @@ fn gemma_like(
         ropes: Vec::new(),
         layers: layer_kinds(keys, layers, windows)?.into_iter().map(layer).collect(),
         final_norm: norm,
+        head_scale: None,
         tied_head: keys.flag_or("tie_word_embeddings", true)?,
         final_softcap,
         names: &NAMES,

@@ -5,26 +5,32 @@ use super::shared::{LayerKind, WindowRule, activation, heads, layer_count, layer
 use crate::ModelError;
 use crate::config::Keys;
 use crate::rope::{RopeDefaults, RopePairs, rope};
-use crate::spec::{AttentionPlan, DecoderSpec, LayerPlan, MlpPlan, NormPlan};
+use crate::spec::{AttentionPlan, DecoderSpec, FeedForwardPlan, LayerPlan, MlpPlan, NormPlan};
 
 static NAMES: Names = LLAMA;
 
 /// Touvron et al., 2023; every layer sees everything.
 pub(super) fn llama(keys: &Keys<'_>) -> Result<DecoderSpec, ModelError> {
-    let bias = keys.flag_or("attention_bias", false)?;
-    let mlp_bias = keys.flag_or("mlp_bias", false)?;
     let rule = WindowRule {
         on: false,
         window: None,
         sliding: |_, _| Ok(false),
     };
     let mut spec = llama_like("llama", keys, &rule, 1e4)?;
+    read_biases(keys, &mut spec)?;
+    Ok(spec)
+}
+
+/// `attention_bias` and `mlp_bias`, which are for all projections of the two.
+pub(super) fn read_biases(keys: &Keys<'_>, spec: &mut DecoderSpec) -> Result<(), ModelError> {
+    let bias = keys.flag_or("attention_bias", false)?;
+    let mlp_bias = keys.flag_or("mlp_bias", false)?;
     for layer in &mut spec.layers {
         layer.attention.qkv_bias = bias;
         layer.attention.output_bias = bias;
-        layer.mlp.bias = mlp_bias;
+        layer.set_mlp_bias(mlp_bias);
     }
-    Ok(spec)
+    Ok(())
 }
 
 /// Jiang et al., 2023; a window in every layer, unless `sliding_window` is null.
@@ -64,11 +70,13 @@ pub(super) fn llama_like(
         head_norm: None,
         qkv_bias: false,
         output_bias: false,
+        sinks: false,
     };
     attention.scale = (attention.key() as f32).sqrt().recip();
     let defaults = RopeDefaults {
         theta,
         dim: attention.key(),
+        partial: 1.0,
         pairs: RopePairs::HalfSplit,
     };
     let layer = |kind_of_layer: LayerKind| LayerPlan {
@@ -76,9 +84,11 @@ pub(super) fn llama_like(
             visibility: kind_of_layer.visibility,
             ..attention.clone()
         },
-        mlp,
+        mlp: FeedForwardPlan::Dense(mlp),
         norm,
         post_norms: false,
+        parallel: false,
+        branch_scale: None,
     };
     Ok(DecoderSpec {
         family,
@@ -90,6 +100,7 @@ pub(super) fn llama_like(
         ropes: vec![rope(keys, defaults)?],
         layers: layer_kinds(keys, layers, windows)?.into_iter().map(layer).collect(),
         final_norm: norm,
+        head_scale: None,
         tied_head: keys.flag_or("tie_word_embeddings", false)?,
         final_softcap: None,
         names: &NAMES,

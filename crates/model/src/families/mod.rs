@@ -3,13 +3,19 @@
 mod deepseek;
 mod gemma;
 mod gpt2;
+mod gpt_bigcode;
+mod gpt_neox;
+mod gpt_oss;
 mod llama;
+mod minicpm;
 mod names;
+mod phi;
 mod qwen;
 mod shared;
+mod smollm;
 
 pub(crate) use names::LATENT;
-pub use names::{AttentionNames, Names};
+pub use names::{AttentionNames, ExpertNames, ExpertStorage, Names};
 
 use crate::config::Keys;
 use crate::{DecoderSpec, ModelError};
@@ -38,6 +44,12 @@ pub(crate) const FAMILIES: &[Family] = &[
     family("gemma3_text", gemma::gemma3),
     family("deepseek_v2", deepseek::deepseek_v2),
     family("deepseek_v3", deepseek::deepseek_v3),
+    family("gpt_neox", gpt_neox::gpt_neox),
+    family("gpt_bigcode", gpt_bigcode::gpt_bigcode),
+    family("phi3", phi::phi3),
+    family("smollm3", smollm::smollm3),
+    family("minicpm3", minicpm::minicpm3),
+    family("gpt_oss", gpt_oss::gpt_oss),
 ];
 
 /// The `model_type`s that can be loaded.

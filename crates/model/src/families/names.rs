@@ -25,14 +25,18 @@ pub struct Names {
     pub query_norm: &'static str,
     /// Norm of each key head, where there is one.
     pub key_norm: &'static str,
+    /// The learned score of each query head that has no value, where there is one; no `.weight` follows.
+    pub sinks: &'static str,
     /// Output projection of the attention.
     pub output: &'static str,
-    /// Gate of a gated feed-forward network.
+    /// Gate of a gated feed-forward network; empty where the gate is the first half of `up`.
     pub gate: &'static str,
     /// Projection into the feed-forward network.
     pub up: &'static str,
     /// Projection out of it.
     pub down: &'static str,
+    /// Experts, where there are any.
+    pub experts: ExpertNames,
     /// Norm before the head.
     pub final_norm: &'static str,
     /// The head, where it is not tied.
@@ -57,6 +61,38 @@ pub enum AttentionNames {
     },
     /// One tensor, queries first, then keys, then values.
     Fused(&'static str),
+    /// One tensor; the query, the key and the value of each head lie together.
+    FusedByHead(&'static str),
+}
+
+/// A mixture of experts.
+#[derive(Debug)]
+pub struct ExpertNames {
+    /// The router.
+    pub router: &'static str,
+    /// What is added to the scores for the choice, where there is such a thing; no `.weight` follows.
+    pub correction: &'static str,
+    /// What the names of the network that every token uses begin with; names as in a dense layer follow, from the
+    /// last dot on.
+    pub shared: &'static str,
+    /// The experts.
+    pub storage: ExpertStorage,
+}
+
+/// How experts lie in a file.
+#[derive(Debug)]
+pub enum ExpertStorage {
+    /// Tensors for each, as in a dense layer; what their names begin with, and the number of the expert follows.
+    Separate(&'static str),
+    /// One tensor for all, `[experts, in, out]`, and one for all their biases, `[experts, out]`; no `.weight` follows.
+    Stacked {
+        /// Gate and projection in: columns `0, 2, 4 ..` are the gate.
+        gate_up: &'static str,
+        /// Projection out.
+        down: &'static str,
+        /// What the names of the biases end with.
+        bias: &'static str,
+    },
 }
 
 /// The names that Llama introduced and most families kept.
@@ -76,10 +112,17 @@ pub(crate) const LLAMA: Names = Names {
     },
     query_norm: "self_attn.q_norm",
     key_norm: "self_attn.k_norm",
+    sinks: "self_attn.sinks",
     output: "self_attn.o_proj",
     gate: "mlp.gate_proj",
     up: "mlp.up_proj",
     down: "mlp.down_proj",
+    experts: ExpertNames {
+        router: "mlp.gate",
+        correction: "mlp.gate.e_score_correction_bias",
+        shared: "mlp.shared_experts",
+        storage: ExpertStorage::Separate("mlp.experts."),
+    },
     final_norm: "model.norm",
     head: "lm_head",
     matrices_in_out: false,

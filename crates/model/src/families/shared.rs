@@ -49,6 +49,26 @@ pub(crate) fn heads(
     Ok((query_heads, AttentionKind::Heads { kv_heads, head_dim }))
 }
 
+/// How many experts each of `layers` layers has, within reason, and how many a token goes to.
+pub(crate) fn expert_counts(
+    keys: &Keys<'_>,
+    all: &str,
+    chosen: &str,
+    layers: usize,
+) -> Result<(usize, usize), ModelError> {
+    let count = most(all, keys.size(all)?, (1 << 17) / layers.max(1))?;
+    Ok((count, most(chosen, keys.size(chosen)?, count)?))
+}
+
+/// The size of a head of families that have no key for it.
+pub(crate) fn even_head_dim(hidden: usize, heads: usize, key: &str) -> Result<usize, ModelError> {
+    if !hidden.is_multiple_of(heads) {
+        let problem = format!("a hidden size of {hidden} is not a multiple of {heads} heads");
+        return Err(ModelError::config(key, problem));
+    }
+    Ok(hidden / heads)
+}
+
 /// The activation under `key`, by its Hugging Face name.
 pub(crate) fn activation(keys: &Keys<'_>, key: &str, default: &'static str) -> Result<Activation, ModelError> {
     match keys.text(key)?.unwrap_or(default) {

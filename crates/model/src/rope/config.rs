@@ -14,6 +14,8 @@ pub(crate) struct RopeDefaults {
     pub(crate) theta: f64,
     /// Values of a head that turn at `partial_rotary_factor = 1`.
     pub(crate) dim: usize,
+    /// `partial_rotary_factor`.
+    pub(crate) partial: f64,
     pub(crate) pairs: RopePairs,
 }
 
@@ -30,7 +32,16 @@ pub(crate) fn rope(keys: &Keys<'_>, defaults: RopeDefaults) -> Result<RopePlan, 
     };
     let theta = keys.optional_positive("rope_theta")?.unwrap_or(defaults.theta);
     let partial = keys.optional_positive("partial_rotary_factor")?;
-    plan(table, keys, RopeDefaults { theta, ..defaults }, partial)
+    let partial = partial.unwrap_or(defaults.partial);
+    plan(
+        table,
+        keys,
+        RopeDefaults {
+            theta,
+            partial,
+            ..defaults
+        },
+    )
 }
 
 /// One of several tables of a model whose layers differ (`rope_parameters.full_attention`).
@@ -43,16 +54,11 @@ pub(crate) fn rope_of_layer_type(
         return Ok(None);
     };
     let table = Table::new(&format!("rope_parameters.{layer_type}"), table)?;
-    plan(Some(table), keys, defaults, None).map(Some)
+    plan(Some(table), keys, defaults).map(Some)
 }
 
-fn plan(
-    table: Option<Table<'_>>,
-    keys: &Keys<'_>,
-    defaults: RopeDefaults,
-    partial: Option<f64>,
-) -> Result<RopePlan, ModelError> {
-    let (mut theta, mut partial) = (defaults.theta, partial.unwrap_or(1.0));
+fn plan(table: Option<Table<'_>>, keys: &Keys<'_>, defaults: RopeDefaults) -> Result<RopePlan, ModelError> {
+    let (mut theta, mut partial) = (defaults.theta, defaults.partial);
     let mut scaling = RopeScaling::Default;
     if let Some(table) = table {
         theta = table.positive("rope_theta")?.unwrap_or(theta);

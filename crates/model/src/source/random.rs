@@ -25,6 +25,7 @@ impl Source for RandomSource {
             Role::Positions => (0.0, 0.5 / width.sqrt()),
             Role::Matrix { fan_in } => (0.0, 1.0 / (fan_in as f64).sqrt()),
             Role::Bias => (0.0, 0.1),
+            Role::Sinks => (0.0, 1.0),
             Role::Norm { neutral } => (f64::from(neutral), 0.1),
         };
         let mut normal = Normal::new(self.seed, &plan.name);

@@ -8,7 +8,7 @@ use crate::families::{AttentionNames, LATENT};
 use crate::spec::{AttentionKind, LatentPlan, NormPlan};
 
 impl LayerTensors<'_> {
-    fn linear(&self, stem: &str, rows: usize, cols: usize, bias: bool) -> LinearPlan {
+    pub(super) fn linear(&self, stem: &str, rows: usize, cols: usize, bias: bool) -> LinearPlan {
         let stem = format!("{}{stem}", self.prefix);
         let in_out = self.names.matrices_in_out;
         let shape = if in_out { vec![cols, rows] } else { vec![rows, cols] };
@@ -63,6 +63,7 @@ impl LayerTensors<'_> {
                         value: linear(value, rows),
                     },
                     AttentionNames::Fused(stem) => QkvTensors::Fused(linear(stem, queries + 2 * rows)),
+                    AttentionNames::FusedByHead(stem) => QkvTensors::FusedByHead(linear(stem, queries + 2 * rows)),
                 }
             }
             AttentionKind::Latent(plan) => self.latent(attention.query_heads, plan),
@@ -102,12 +103,12 @@ impl LayerTensors<'_> {
         self.linear(self.names.output, self.hidden, cols, attention.output_bias)
     }
 
-    /// Gate, if there is one, projection in, and projection out of the feed-forward network.
-    pub(crate) fn mlp(&self) -> (Option<LinearPlan>, LinearPlan, LinearPlan) {
-        let mlp = &self.plan.mlp;
-        let into = |stem| self.linear(stem, mlp.intermediate, self.hidden, mlp.bias);
-        let down = self.linear(self.names.down, self.hidden, mlp.intermediate, mlp.bias);
-        (mlp.gated.then(|| into(self.names.gate)), into(self.names.up), down)
+    /// The score of each query head that has no value.
+    pub(crate) fn sinks(&self) -> Option<TensorPlan> {
+        let attention = &self.plan.attention;
+        attention
+            .sinks
+            .then(|| self.bare(self.names.sinks, vec![attention.query_heads], Role::Sinks))
     }
 
     /// Every tensor, in the order of loading.
@@ -116,7 +117,7 @@ impl LayerTensors<'_> {
             QkvTensors::Separate { query, key, value } => {
                 [query, key, value].into_iter().for_each(|l| list_linear(l, all));
             }
-            QkvTensors::Fused(qkv) => list_linear(qkv, all),
+            QkvTensors::Fused(qkv) | QkvTensors::FusedByHead(qkv) => list_linear(qkv, all),
             QkvTensors::Latent { query, down, norm, up } => {
                 match query {
                     QueryTensors::Full(query) => list_linear(query, all),
@@ -132,13 +133,10 @@ impl LayerTensors<'_> {
             }
         }
         self.head_norms().into_iter().flatten().for_each(|n| list_norm(n, all));
+        all.extend(self.sinks());
         list_linear(self.output(), all);
         let norms = [Some(self.pre_norms()), self.post_norms()];
         norms.into_iter().flatten().flatten().for_each(|n| list_norm(n, all));
-        let (gate, up, down) = self.mlp();
-        [gate, Some(up), Some(down)]
-            .into_iter()
-            .flatten()
-            .for_each(|l| list_linear(l, all));
+        self.feed_forward().list(all);
     }
 }

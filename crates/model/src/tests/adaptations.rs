@@ -98,7 +98,8 @@ fn chunked_latent(decoder: &Decoder, rank: usize, tokens: &[u32]) -> Vec<f32> {
     out
 }
 
-/// Full rank is exact: with rotation, without it (GPT-2), with some of it, with biases, with norms on the heads.
+/// Full rank is exact: with rotation, without it (GPT-2), with some of it, with biases, with norms on the heads, with
+/// sinks (gpt-oss, where the values have a bias too).
 #[test]
 fn a_full_factorisation_is_exact() {
     let partial =
@@ -110,6 +111,9 @@ fn a_full_factorisation_is_exact() {
         golden_spec("qwen2_gqa_qkv_bias"),
         golden_spec("qwen3_gqa_qknorm"),
         golden_spec("gemma2_hybrid_softcap"),
+        golden_spec("gptneox_mha_partial_rotary"),
+        golden_spec("gptbigcode_mqa"),
+        golden_spec("gptoss_sinks"),
         spec("llama_gqa_rope_linear", &partial).unwrap(),
         spec(
             "qwen2_gqa_qkv_bias",
@@ -192,6 +196,15 @@ fn what_cannot_be_adapted_is_refused() {
         json!({ "rope_parameters": { "rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5 } });
     let qwen3 = spec("qwen3_gqa_qknorm", &partial).unwrap();
     assert!(refusal(&qwen3, factorise(&qwen3)).contains("normed"));
+
+    // A bias of keys that do not turn, where the softmax would notice that a latent leaves it out.
+    let rope = &partial["rope_parameters"];
+    let gemma = spec(
+        "gemma2_hybrid_softcap",
+        &json!({ "attention_bias": true, "rope_parameters": rope }),
+    )
+    .unwrap();
+    assert!(refusal(&gemma, factorise(&gemma)).contains("bias"));
 
     let deepseek = golden_spec("deepseekv2_mla_noq");
     let to_heads = change(|_| {

@@ -8,7 +8,16 @@ use serde_json::json;
 
 #[test]
 fn chunks_change_nothing() {
-    for name in ["gpt2_mha", "gemma3_mqa_hybrid", "mistral_swa", "deepseekv3_mla_q_yarn"] {
+    for name in [
+        "gpt2_mha",
+        "gemma3_mqa_hybrid",
+        "mistral_swa",
+        "deepseekv3_mla_q_yarn",
+        "gptneox_mha_partial_rotary",
+        "smollm3_gqa_nope",
+        "deepseekv2_mla_moe",
+        "gptoss_sinks",
+    ] {
         let decoder = Decoder::random(golden_spec(name), 3, &options()).unwrap();
         let tokens = tokens(30, 131);
         let whole = uncached(&decoder, &tokens);
@@ -26,7 +35,7 @@ fn chunks_change_nothing() {
 /// T77: absorbed and expanded are the same function, whatever was cached in which mode.
 #[test]
 fn latent_modes_agree_with_rows_from_before() {
-    for name in ["deepseekv2_mla_noq", "deepseekv3_mla_q_yarn"] {
+    for name in ["deepseekv2_mla_noq", "deepseekv3_mla_q_yarn", "minicpm3_mla"] {
         let build = |mode| with_mode(Decoder::random(golden_spec(name), 5, &options()).unwrap(), mode);
         let tokens = tokens(24, 131);
         let absorbed = uncached(&build(LatentMode::Absorbed), &tokens);

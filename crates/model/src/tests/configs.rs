@@ -164,11 +164,6 @@ fn what_changes_the_model_and_is_not_built_is_refused() {
             json!({ "attention_bias": true }),
             "attention_bias",
         ),
-        (
-            "deepseekv3_mla_q_yarn",
-            json!({ "first_k_dense_replace": 2 }),
-            "n_routed_experts",
-        ),
         ("qwen2_gqa_qkv_bias", json!({ "mlp_bias": true }), "mlp_bias"),
         ("llama_mha", json!({ "hidden_act": "relu2" }), "hidden_act"),
         ("llama_mha", json!({ "num_local_experts": 8 }), "num_local_experts"),

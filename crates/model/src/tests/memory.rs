@@ -137,11 +137,17 @@ impl MemoryStep<'_> {
             scores = (scores / cap).tanh() * cap;
         }
         let hidden = hidden.unsqueeze_dim::<3>(0).repeat_dim(0, heads);
-        let scores = scores.mask_fill(hidden, EMPTY_LSE);
+        let mut scores = scores.mask_fill(hidden, EMPTY_LSE);
+        if let Some(sinks) = query.sinks {
+            // One more row, without a value.
+            let sinks = sinks.cast(scores.dtype()).reshape([heads, 1, 1]).repeat_dim(1, tokens);
+            scores = Tensor::cat(vec![scores, sinks], 2);
+        }
         let max = scores.clone().max_dim(2);
         let lse = ((scores.clone() - max.clone()).exp().sum_dim(2).log() + max).squeeze_dim::<2>(2);
+        let weights = softmax(scores, 2).narrow(2, 0, count);
         Attended {
-            out: softmax(scores, 2).matmul(per_head(value)).swap_dims(0, 1),
+            out: weights.matmul(per_head(value)).swap_dims(0, 1),
             lse: Some(lse.swap_dims(0, 1)),
         }
     }

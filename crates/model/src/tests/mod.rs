@@ -4,6 +4,8 @@ mod adaptations;
 mod bytes;
 mod chunks;
 mod configs;
+mod experts;
+mod families;
 mod files;
 mod golden;
 mod memory;

@@ -1,37 +1,67 @@
 //! f32, f16 and bf16: a cast, rounding to nearest even.
 
-use super::Codec;
+use super::{Codec, Family};
 use crate::Plane;
 use burn::tensor::{DType, Device, Tensor};
 use kvlab_core::Format;
 
 /// A floating-point format of the device.
-pub struct Float {
+#[derive(Clone, Copy)]
+pub(super) struct Float {
     name: &'static str,
     dtype: DType,
     /// Unit roundoff: half the distance of 1.0 to the next number.
     roundoff: f32,
+    /// The largest number.
+    largest: f32,
+    /// The smallest one above 0.
+    smallest: f32,
 }
 
 /// IEEE 754 binary32: exact.
-pub const F32: Float = Float {
+pub(super) const EXACT: Float = Float {
     name: "f32",
     dtype: DType::F32,
     roundoff: 0.0,
+    largest: f32::MAX,
+    smallest: 0.0,
+};
+
+/// [`EXACT`].
+pub(super) const F32: Family = Family {
+    name: "f32",
+    options: &[],
+    make: |_| Ok(Box::new(EXACT)),
 };
 
 /// IEEE 754 binary16: 11 significant bits, largest number 65,504.
-pub const F16: Float = Float {
+pub(super) const F16: Family = Family {
     name: "f16",
-    dtype: DType::F16,
-    roundoff: 1.0 / 2048.0,
+    options: &[],
+    make: |_| {
+        Ok(Box::new(Float {
+            name: "f16",
+            dtype: DType::F16,
+            roundoff: 1.0 / 2048.0,
+            largest: 65_504.0,
+            smallest: 6e-8,
+        }))
+    },
 };
 
 /// bfloat16: 8 significant bits, the range of f32.
-pub const BF16: Float = Float {
+pub(super) const BF16: Family = Family {
     name: "bf16",
-    dtype: DType::BF16,
-    roundoff: 1.0 / 256.0,
+    options: &[],
+    make: |_| {
+        Ok(Box::new(Float {
+            name: "bf16",
+            dtype: DType::BF16,
+            roundoff: 1.0 / 256.0,
+            largest: 3.38e38,
+            smallest: 1e-40,
+        }))
+    },
 };
 
 impl Codec for Float {
@@ -39,15 +69,18 @@ impl Codec for Float {
         self.name
     }
 
-    fn format(&self) -> Format {
+    fn format(&self, _dim: usize) -> Format {
         Format::plain(self.name, 8 * self.dtype.size() as u32)
     }
 
-    fn relative_error(&self) -> f32 {
-        self.roundoff
+    fn max_error(&self, _dim: usize, max_abs: f32) -> f32 {
+        match max_abs <= self.largest {
+            true => (max_abs * self.roundoff).max(self.smallest),
+            false => f32::INFINITY,
+        }
     }
 
-    fn check(&self, _dim: usize, device: &Device) -> Result<(), String> {
+    fn check(&self, _parts: &[usize], device: &Device) -> Result<(), String> {
         if device.supports_dtype(self.dtype) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Contiguous: each sequence has one region, position `p` in its slot `p`.
 
 use super::regions::Regions;
-use super::{Copy, Growth, Layout, Run, Shortage, Write};
+use super::{Copy, Growth, Layout, Placed, Run, Shortage, Write};
 use kvlab_core::{SeqId, Truncate};
 
 /// See the module.
@@ -47,38 +47,36 @@ impl Layout for Contiguous {
         }
     }
 
-    fn check(&self, batch: &[Growth]) -> Result<(), Shortage> {
-        let over = |g: &&Growth| g.tokens > self.capacity.saturating_sub(g.start);
+    fn check(&self, batch: &[Growth<'_>]) -> Result<(), Shortage> {
+        let over = |g: &&Growth<'_>| g.tokens.len() > self.capacity.saturating_sub(g.start);
         if let Some(growth) = batch.iter().find(over) {
             return Err(Shortage {
                 what: "contiguous cache, in tokens of one sequence",
-                needed: growth.tokens,
+                needed: growth.tokens.len(),
                 free: self.capacity.saturating_sub(growth.start),
             });
         }
         self.regions.check(batch)
     }
 
-    fn append(&mut self, growth: Growth) -> Vec<Write> {
+    fn append(&mut self, growth: Growth<'_>) -> Placed {
         let region = self.regions.take(growth.seq);
         let write = region.map(|region| Write {
             offset: 0,
             slot: region * self.capacity + growth.start,
-            len: growth.tokens,
+            len: growth.tokens.len(),
         });
-        write.into_iter().collect()
+        Placed {
+            writes: write.into_iter().collect(),
+            ..Placed::default()
+        }
     }
 
     fn fork(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<Vec<Copy>, Shortage> {
         let Some(source) = self.regions.get(from) else {
             return Ok(Vec::new());
         };
-        let growth = Growth {
-            seq: to,
-            start: 0,
-            tokens: len,
-        };
-        self.regions.check(&[growth])?;
+        self.regions.check_one(to)?;
         let copy = self.regions.take(to).map(|target| Copy {
             from: source * self.capacity,
             to: target * self.capacity,
@@ -87,11 +85,14 @@ impl Layout for Contiguous {
         Ok(copy.into_iter().filter(|copy| copy.len > 0).collect())
     }
 
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), usize> {
+    fn shortest(&self, _: SeqId) -> usize {
+        0
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) {
         if len == 0 {
             self.regions.release(seq);
         }
-        Ok(())
     }
 
     fn close(&mut self, seq: SeqId) {

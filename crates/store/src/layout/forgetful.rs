@@ -1,6 +1,6 @@
 //! Forgetful: no slot at all. The layout of a cache that keeps nothing between steps.
 
-use super::{Copy, Growth, Layout, Run, Shortage, Write};
+use super::{Copy, Growth, Layout, Placed, Run, Shortage};
 use kvlab_core::{SeqId, Truncate};
 
 /// See the module.
@@ -24,21 +24,23 @@ impl Layout for Forgetful {
         Vec::new()
     }
 
-    fn check(&self, _: &[Growth]) -> Result<(), Shortage> {
+    fn check(&self, _: &[Growth<'_>]) -> Result<(), Shortage> {
         Ok(())
     }
 
-    fn append(&mut self, _: Growth) -> Vec<Write> {
-        Vec::new()
+    fn append(&mut self, _: Growth<'_>) -> Placed {
+        Placed::default()
     }
 
     fn fork(&mut self, _: SeqId, _: SeqId, _: usize) -> Result<Vec<Copy>, Shortage> {
         Ok(Vec::new())
     }
 
-    fn truncate(&mut self, _: SeqId, _: usize) -> Result<(), usize> {
-        Ok(())
+    fn shortest(&self, _: SeqId) -> usize {
+        0
     }
+
+    fn truncate(&mut self, _: SeqId, _: usize) {}
 
     fn close(&mut self, _: SeqId) {}
 }

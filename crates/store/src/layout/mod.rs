@@ -2,6 +2,8 @@
 
 mod contiguous;
 mod forgetful;
+mod paged;
+mod pool;
 mod regions;
 mod ring;
 #[cfg(test)]
@@ -9,9 +11,11 @@ mod tests;
 
 pub use contiguous::Contiguous;
 pub use forgetful::Forgetful;
+pub use paged::{Paged, Reach};
 pub use ring::Ring;
 
-use kvlab_core::{SeqId, Truncate};
+use kvlab_core::{SeqId, TokenId, Truncate};
+use std::collections::BTreeMap;
 
 /// Consecutive slots that hold consecutive positions of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +81,33 @@ pub struct Shortage {
 
 /// The new tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
-pub struct Growth {
+pub struct Growth<'a> {
     /// Which.
     pub seq: SeqId,
     /// Its length so far.
     pub start: usize,
     /// Tokens to add, at least one.
-    pub tokens: usize,
+    pub tokens: &'a [TokenId],
+}
+
+/// What to do so that new rows lie where they belong: first the copies, then the writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// Rows of a page that was shared, for the page that takes its place.
+    pub copies: Vec<Copy>,
+    /// The new rows.
+    pub writes: Vec<Write>,
+}
+
+/// Slots that hold something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Rows that sequences have, each once, however many share it.
+    pub rows: usize,
+    /// Empty slots that nobody else can have.
+    pub padding: usize,
+    /// Slots that no sequence has, but that a later prompt may find.
+    pub kept: usize,
 }
 
 /// A rule for placing the rows of sequences into slots. The caller knows the length of each sequence.
@@ -97,6 +121,25 @@ pub trait Layout: Send {
     /// How far sequences can be cut back.
     fn rollback(&self) -> Truncate;
 
+    /// Whether [`open`](Self::open) may find stored rows.
+    fn shares(&self) -> bool {
+        false
+    }
+
+    /// A new sequence that will begin with `prompt`: how many of its tokens are stored already.
+    fn open(&mut self, _seq: SeqId, _prompt: &[TokenId]) -> usize {
+        0
+    }
+
+    /// What sequences of these lengths take.
+    fn used(&self, lengths: &BTreeMap<SeqId, usize>) -> Used {
+        let rows = lengths.iter().flat_map(|(&seq, &len)| self.runs(seq, len));
+        Used {
+            rows: rows.map(|run| run.len).sum(),
+            ..Used::default()
+        }
+    }
+
     /// The rows that a sequence of `len` tokens still has, in order of position.
     fn runs(&self, seq: SeqId, len: usize) -> Vec<Run>;
 
@@ -104,10 +147,10 @@ pub trait Layout: Send {
     ///
     /// # Errors
     /// What there is too little of.
-    fn check(&self, batch: &[Growth]) -> Result<(), Shortage>;
+    fn check(&self, batch: &[Growth<'_>]) -> Result<(), Shortage>;
 
     /// Adds tokens, and says which of their rows to write where. [`check`](Self::check) has passed for them or more.
-    fn append(&mut self, growth: Growth) -> Vec<Write>;
+    fn append(&mut self, growth: Growth<'_>) -> Placed;
 
     /// Gives the sequence `to` slots of its own for the rows that `from` has, `len` tokens long.
     ///
@@ -115,11 +158,12 @@ pub trait Layout: Send {
     /// What there is too little of; then nothing changed.
     fn fork(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<Vec<Copy>, Shortage>;
 
-    /// Forgets the rows from position `len` on of a sequence that is longer than that.
-    ///
-    /// # Errors
-    /// The shortest length that is still possible; then nothing changed.
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), usize>;
+    /// The shortest length to which a sequence can be cut, if it is longer.
+    fn shortest(&self, seq: SeqId) -> usize;
+
+    /// Forgets the rows from position `len` on. The sequence is longer than that, and `len` is not below
+    /// [`shortest`](Self::shortest).
+    fn truncate(&mut self, seq: SeqId, len: usize);
 
     /// Frees the slots of a sequence. Unknown ones have none.
     fn close(&mut self, seq: SeqId);

@@ -23,7 +23,7 @@ impl Regions {
         self.taken.get(&seq).copied()
     }
 
-    pub fn check(&self, batch: &[Growth]) -> Result<(), Shortage> {
+    pub fn check(&self, batch: &[Growth<'_>]) -> Result<(), Shortage> {
         let needed = batch.iter().filter(|g| self.get(g.seq).is_none()).count();
         if needed <= self.free.len() {
             return Ok(());
@@ -33,6 +33,10 @@ impl Regions {
             needed,
             free: self.free.len(),
         })
+    }
+
+    pub fn check_one(&self, seq: SeqId) -> Result<(), Shortage> {
+        self.check(&[Growth { seq, start: 0, tokens: &[] }])
     }
 
     /// The region of a sequence, a new one if it has none and one is free.

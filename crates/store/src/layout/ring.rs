@@ -4,7 +4,7 @@
 //! older ones that it may see. The one row more is what lets a sequence be cut back by one token.
 
 use super::regions::Regions;
-use super::{Copy, Growth, Layout, Run, Shortage, Write};
+use super::{Copy, Growth, Layout, Placed, Run, Shortage, Write};
 use kvlab_core::{SeqId, Truncate};
 use std::collections::BTreeMap;
 
@@ -25,10 +25,9 @@ impl Ring {
     /// Room for `sequences` sequences, each with `sinks + window` rows, or `capacity` rows if that is less.
     /// In the latter case a sequence cannot grow beyond `capacity` tokens; otherwise there is no limit.
     pub fn new(window: usize, sinks: usize, capacity: usize, sequences: usize) -> Self {
-        let sinks = sinks.min(capacity.saturating_sub(1));
         Self {
             sinks,
-            turn: window.min(capacity - sinks).max(1),
+            turn: window.min(capacity.saturating_sub(sinks)).max(1),
             window,
             sequences,
             regions: Regions::new(sequences),
@@ -91,14 +90,14 @@ impl Layout for Ring {
         runs
     }
 
-    fn check(&self, batch: &[Growth]) -> Result<(), Shortage> {
+    fn check(&self, batch: &[Growth<'_>]) -> Result<(), Shortage> {
         if self.turn < self.window {
             let room = self.rows_per_sequence();
-            let over = |g: &&Growth| g.tokens > room.saturating_sub(g.start);
+            let over = |g: &&Growth<'_>| g.tokens.len() > room.saturating_sub(g.start);
             if let Some(growth) = batch.iter().find(over) {
                 return Err(Shortage {
                     what: "ring, in tokens of one sequence",
-                    needed: growth.tokens,
+                    needed: growth.tokens.len(),
                     free: room.saturating_sub(growth.start),
                 });
             }
@@ -106,12 +105,12 @@ impl Layout for Ring {
         self.regions.check(batch)
     }
 
-    fn append(&mut self, growth: Growth) -> Vec<Write> {
+    fn append(&mut self, growth: Growth<'_>) -> Placed {
         let Growth { seq, start, tokens } = growth;
         let Some(region) = self.regions.take(seq) else {
-            return Vec::new();
+            return Placed::default();
         };
-        let end = start + tokens;
+        let end = start + tokens.len();
         let oldest = self.oldest(seq).max(end.saturating_sub(self.turn));
         self.oldest.insert(seq, oldest);
         let mut runs = self.pieces(region, start, end.min(self.sinks));
@@ -121,19 +120,17 @@ impl Layout for Ring {
             slot: run.slot,
             len: run.len,
         });
-        writes.collect()
+        Placed {
+            writes: writes.collect(),
+            ..Placed::default()
+        }
     }
 
     fn fork(&mut self, from: SeqId, to: SeqId, len: usize) -> Result<Vec<Copy>, Shortage> {
         let Some(source) = self.regions.get(from) else {
             return Ok(Vec::new());
         };
-        let growth = Growth {
-            seq: to,
-            start: 0,
-            tokens: len,
-        };
-        self.regions.check(&[growth])?;
+        self.regions.check_one(to)?;
         self.oldest.insert(to, self.oldest(from));
         let rows = self.rows_per_sequence();
         let used = len.min(rows);
@@ -145,16 +142,18 @@ impl Layout for Ring {
         Ok(copy.into_iter().filter(|copy| copy.len > 0).collect())
     }
 
-    fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), usize> {
+    fn shortest(&self, seq: SeqId) -> usize {
         // The next query, at position `len`, sees the rows from `len - (window - 1)` on.
-        let oldest = self.oldest(seq);
-        if oldest > self.sinks && len + 1 < oldest + self.window {
-            return Err(oldest + self.window - 1);
+        match self.oldest(seq) {
+            oldest if oldest > self.sinks => oldest + self.window - 1,
+            _ => 0,
         }
+    }
+
+    fn truncate(&mut self, seq: SeqId, len: usize) {
         if len == 0 {
             self.close(seq);
         }
-        Ok(())
     }
 
     fn close(&mut self, seq: SeqId) {

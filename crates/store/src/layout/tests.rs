@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 /// A model of the storage: what each slot holds. Every sequence must find its own rows, whatever happens to others.
-fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> Result<(), TestCaseError> {
+fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>, shared: bool) -> Result<(), TestCaseError> {
     type Row = (u64, usize); // Which history wrote it, at which position.
     let mut slots: Vec<Option<Row>> = vec![None; layout.slots()];
     let mut lengths: BTreeMap<SeqId, Vec<u64>> = BTreeMap::new();
@@ -38,13 +39,20 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> 
                     SeqId(next)
                 });
                 let history = lengths.entry(seq).or_default();
-                let growth = Growth { seq, start: history.len(), tokens };
+                let ids = vec![0; tokens];
+                let growth = Growth { seq, start: history.len(), tokens: &ids };
                 match layout.check(&[growth]) {
                     Err(shortage) => prop_assert!(shortage.needed > shortage.free),
                     Ok(()) => {
                         stamp += 1;
                         history.extend(std::iter::repeat_n(stamp, tokens));
-                        for write in layout.append(growth) {
+                        let placed = layout.append(growth);
+                        for copy in placed.copies {
+                            for i in 0..copy.len {
+                                slots[copy.to + i] = slots[copy.from + i];
+                            }
+                        }
+                        for write in placed.writes {
                             for i in 0..write.len {
                                 slots[write.slot + i] = Some((stamp, growth.start + write.offset + i));
                             }
@@ -72,7 +80,8 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> 
                 if let Some(seq) = names.get(&name) {
                     let history = lengths.entry(*seq).or_default();
                     let len = history.len().saturating_sub(by);
-                    if len < history.len() && layout.truncate(*seq, len).is_ok() {
+                    if len < history.len() && len >= layout.shortest(*seq) {
+                        layout.truncate(*seq, len);
                         history.truncate(len);
                     }
                 }
@@ -84,7 +93,7 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> 
                 }
             }
         }
-        let mut taken = BTreeSet::new();
+        let mut taken: BTreeMap<usize, (u64, usize)> = BTreeMap::new();
         for (&seq, history) in &lengths {
             let len = history.len();
             let mut found = BTreeSet::new();
@@ -95,7 +104,9 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> 
                 last = Some(run.position + run.len - 1);
                 for i in 0..run.len {
                     let position = run.position + i;
-                    prop_assert!(taken.insert(run.slot + i), "a slot belongs to one sequence");
+                    let row = (history[position], position);
+                    let other = taken.insert(run.slot + i, row);
+                    prop_assert!(other.is_none_or(|other| shared && other == row), "a slot holds one row");
                     prop_assert_eq!(slots[run.slot + i], Some((history[position], position)));
                     found.insert(position);
                 }
@@ -111,7 +122,7 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> 
     for seq in lengths.keys() {
         layout.close(*seq);
     }
-    let all = |n: usize| (0..n).map(|i| Growth { seq: SeqId(1000 + i as u64), start: 0, tokens: 1 });
+    let all = |n: usize| (0..n).map(|i| Growth { seq: SeqId(1000 + i as u64), start: 0, tokens: &[0] });
     prop_assert!(layout.check(&all(3).collect::<Vec<_>>()).is_ok(), "everything is free again");
     Ok(())
 }
@@ -119,16 +130,27 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>) -> 
 proptest! {
     #[test]
     fn contiguous_keeps_every_row(ops in ops()) {
-        check(&mut Contiguous::new(20, 3), usize::MAX, 0, ops)?;
+        check(&mut Contiguous::new(20, 3), usize::MAX, 0, ops, false)?;
     }
 
     #[test]
     fn ring_keeps_what_its_window_covers(window in 1..8_usize, sinks in 0..4_usize, ops in ops()) {
-        check(&mut Ring::new(window, sinks, 64, 3), window, sinks, ops)?;
+        check(&mut Ring::new(window, sinks, 64, 3), window, sinks, ops, false)?;
+    }
+
+    #[test]
+    fn pages_keep_every_row(size in 1..6_usize, ops in ops()) {
+        check(&mut Paged::<RandomState>::new(size, 60 / size, Reach::ALL, false), usize::MAX, 0, ops, true)?;
+    }
+
+    #[test]
+    fn pages_keep_what_a_window_covers(size in 1..6_usize, window in 1..8_usize, sinks in 0..4_usize, ops in ops()) {
+        let reach = Reach { window, sinks };
+        check(&mut Paged::<RandomState>::new(size, 60 / size, reach, false), window, sinks, ops, true)?;
     }
 
     #[test]
     fn a_ring_beyond_its_capacity_keeps_every_row(ops in ops()) {
-        check(&mut Ring::new(100, 2, 20, 3), usize::MAX, 0, ops)?;
+        check(&mut Ring::new(100, 2, 20, 3), usize::MAX, 0, ops, false)?;
     }
 }

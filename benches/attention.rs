@@ -1,0 +1,85 @@
+//! Attention of one layer over the catalogue, for each layout and codec: what a token costs behind a cache.
+//!
+//! `cargo bench --bench attention`, or with a filter: `cargo bench --bench attention -- "decode @ 2048"`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use burn::tensor::Device;
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use kvlab_core::{Accept, Chunk, KvCache, LayerId, Query, Rows, SeqId, TokenId, Value};
+use kvlab_engine::registry;
+use kvlab_store::{Codec, LayerPlan, Options, Plan, codec};
+use kvlab_testkit::catalogue::{Case, real};
+
+/// A cache for one layer, `depth` tokens full.
+fn filled(case: &Case, codec: &'static dyn Codec) -> (Box<dyn KvCache>, SeqId) {
+    let own = if case.shape.latent.is_some() { "mla" } else { "gqa" };
+    let variant = registry::variant(own).unwrap();
+    let options = Options(case.shape.latent.is_none().then(|| ("num_key_value_heads".to_owned(), case.shape.kv_heads.into())).into_iter().collect());
+    let fit = variant.fit(&case.shape, &options).unwrap();
+    let plan = Plan {
+        layers: vec![LayerPlan { layer: LayerId(0), shape: case.shape.clone(), row: fit.row, codecs: [codec; 2] }],
+        layout: if case.shape.visibility.window().is_some() { "ring" } else { "contiguous" }.into(),
+        page_size: 16,
+        prefix_sharing: false,
+        capacity: case.depth + case.chunk,
+        sequences: 1,
+        retention: fit.retention,
+        exactness: fit.exactness,
+        kernels: kvlab_kernels::ALL,
+        device: Device::flex(),
+    };
+    let mut cache = variant.build(&plan).unwrap();
+    let seq = cache.open(&[]).unwrap().seq;
+    if case.depth > 0 {
+        let tokens: Vec<TokenId> = vec![0; case.depth];
+        let mut step = cache.begin(&[Chunk { seq, tokens: &tokens }]).unwrap();
+        step.extend(LayerId(0), rows(case, case.depth)).unwrap();
+        step.commit(Accept::All).unwrap();
+    }
+    (cache, seq)
+}
+
+fn random(shape: [usize; 3]) -> burn::tensor::Tensor<3> {
+    burn::tensor::Tensor::random(shape, burn::tensor::Distribution::Uniform(-1.0, 1.0), &Device::flex())
+}
+
+fn rows(case: &Case, tokens: usize) -> Rows {
+    let row = case.shape.native_row();
+    Rows {
+        key: random([tokens, row.heads, row.key]),
+        value: match row.value {
+            Value::Own(dim) => Some(random([tokens, row.heads, dim])),
+            Value::PrefixOfKey(_) => None,
+        },
+    }
+}
+
+fn attention(c: &mut Criterion) {
+    for case in real() {
+        let row = case.shape.native_row();
+        let mut group = c.benchmark_group(case.name);
+        group.sample_size(20);
+        for codec in codec::ALL {
+            let (mut cache, seq) = filled(&case, *codec);
+            let seen = case.shape.visibility.window().map_or(case.depth, |w| case.depth.min(w));
+            let bytes = codec.format().payload(row.stored_values()) * seen as u64;
+            group.throughput(Throughput::Bytes(bytes.0.max(1)));
+            let tokens: Vec<TokenId> = vec![0; case.chunk];
+            group.bench_function(codec.name(), |b| {
+                b.iter_batched(
+                    || (rows(&case, case.chunk), random([case.chunk, case.shape.query_heads, row.key])),
+                    |(rows, q)| {
+                        let mut step = cache.begin(&[Chunk { seq, tokens: &tokens }]).unwrap();
+                        step.extend_attend(LayerId(0), rows, Query::new(q, 0.125)).unwrap()
+                    },
+                    BatchSize::SmallInput,
+                );
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, attention);
+criterion_main!(benches);

@@ -1,0 +1,233 @@
+//! What the packed codecs have in common: vectors cut into groups that lie within one head of one row, each
+//! with its scale and maybe a zero point. Nothing depends on other rows, so rows are encoded one by one and
+//! written once, in whatever chunks they come.
+//!
+//! Planes: codes `[slots, heads, ceil(dim * bits / 8)]` bytes, lowest bits first; scales `[slots, heads, groups]`;
+//! zero points, the same. A vector ends at a byte. Where the device has no bytes, four are a 32-bit word.
+//!
+//! A group with a number that is not finite decodes to NaN, so that quantising hides no broken model.
+
+use super::scale::Scale;
+use super::{Codec, hadamard, host};
+use crate::Plane;
+use burn::tensor::{DType, Device, Int, Tensor};
+use kvlab_core::Format;
+
+/// How the numbers of one group become codes.
+pub(super) trait Quantiser: Send + Sync {
+    /// Bits of a code, a divisor of 8.
+    fn bits(&self) -> u32;
+
+    /// The format of its scales, if it has any.
+    fn scale(&self) -> Option<Scale>;
+
+    /// Whether a group has a zero point beside its scale.
+    fn zero_points(&self) -> bool;
+
+    /// Codes of a group of finite numbers, its scale, its zero point. Unused metadata is 1 and 0.
+    fn encode(&self, group: &[f32], codes: &mut [u8]) -> (f32, f32);
+
+    /// The numbers of a group.
+    fn decode(&self, codes: &[u8], scale: f32, zero: f32, out: &mut [f32]);
+
+    /// See [`Codec::max_error`], without the rotation.
+    fn max_error(&self, max_abs: f32) -> f32;
+}
+
+/// A codec of groups.
+pub(super) struct Blocks<Q> {
+    /// With the options that are not its default's.
+    pub name: &'static str,
+    pub quantiser: Q,
+    /// Numbers of a group; `None` is the whole vector.
+    pub group: Option<usize>,
+    /// Whether vectors are rotated first.
+    pub rotate: bool,
+}
+
+impl<Q: Quantiser> Blocks<Q> {
+    fn group(&self, dim: usize) -> usize {
+        self.group.unwrap_or(dim).max(1)
+    }
+
+    fn width(&self, dim: usize) -> usize {
+        (dim * self.quantiser.bits() as usize).div_ceil(8)
+    }
+
+    /// Scales and zero points of a group, in this order.
+    fn metadata(&self) -> impl Iterator<Item = Scale> {
+        let count = 1 + usize::from(self.quantiser.zero_points());
+        self.quantiser.scale().into_iter().flat_map(move |s| std::iter::repeat_n(s, count))
+    }
+
+    fn check_groups(&self, parts: &[usize]) -> Result<(), String> {
+        let (dim, first) = (parts.iter().sum::<usize>(), parts.first().copied().unwrap_or(0));
+        let group = self.group(dim);
+        let fits = parts.iter().fold(self.group.unwrap_or(0), |a, &b| gcd(a, b));
+        if !dim.is_multiple_of(group) {
+            return Err(format!(
+                "the head size of {dim} is not a multiple of the group of {group}; group = {fits} divides both"
+            ));
+        }
+        if !first.is_multiple_of(group) && self.quantiser.scale().is_some() {
+            return Err(format!(
+                "a group of {group} values would share one scale between the {first} latent values of a row and the \
+                 {} that rotate; group = {fits} divides both",
+                dim - first
+            ));
+        }
+        let block = hadamard::block(dim);
+        if self.rotate && dim > 0 && (block < 2 || !first.is_multiple_of(block)) {
+            return Err(format!(
+                "rotate = true needs a head size that a power of two divides, and is refused where it would mix the \
+                 latent of a row with its rotary part: it has {parts:?} values"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl<Q: Quantiser> Codec for Blocks<Q> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn format(&self, dim: usize) -> Format {
+        let metadata_bits = self.metadata().map(Scale::bits).sum();
+        Format {
+            name: self.name.into(),
+            payload_bits: self.quantiser.bits(),
+            group: if metadata_bits == 0 { 0 } else { self.group(dim) },
+            metadata_bits,
+        }
+    }
+
+    fn max_error(&self, dim: usize, max_abs: f32) -> f32 {
+        if !self.rotate {
+            return self.quantiser.max_error(max_abs);
+        }
+        // A rotation by n makes a number at most sqrt(n) times as large; turning back adds up as many errors.
+        let grown = (hadamard::block(dim) as f32).sqrt();
+        let rounding = 16.0 * f32::EPSILON * grown * max_abs;
+        self.quantiser.max_error(max_abs * grown) * grown + rounding
+    }
+
+    fn check(&self, parts: &[usize], device: &Device) -> Result<(), String> {
+        let lacking = self.metadata().map(Scale::dtype).find(|&dtype| !device.supports_dtype(dtype));
+        if let Some(dtype) = lacking {
+            return Err(format!("this device has no {} numbers for its scales", dtype.name()));
+        }
+        let (width, word) = (self.width(parts.iter().sum()), host::word(device));
+        if !width.is_multiple_of(word.size()) {
+            return Err(format!(
+                "this device has no bytes, and a vector of {width} bytes does not fill its 32-bit words"
+            ));
+        }
+        if word != DType::U8 && !device.supports_dtype(word) {
+            return Err("this device has neither bytes nor 32-bit words".into());
+        }
+        self.check_groups(parts)
+    }
+
+    fn allocate(&self, [slots, heads, dim]: [usize; 3], device: &Device) -> Vec<Plane> {
+        let word = host::word(device);
+        let codes = Tensor::<3, Int>::zeros([slots, heads, self.width(dim) / word.size()], (device, word));
+        let groups = dim / self.group(dim);
+        let metadata = self.metadata().map(|s| Plane::Float(Tensor::zeros([slots, heads, groups], (device, s.dtype()))));
+        std::iter::once(Plane::Int(codes)).chain(metadata).collect()
+    }
+
+    fn encode(&self, rows: Tensor<3>) -> Vec<Plane> {
+        let ([slots, heads, dim], device) = (rows.dims(), rows.device());
+        let (group, width, bits) = (self.group(dim), self.width(dim), self.quantiser.bits());
+        let mut numbers = host::numbers(rows);
+        let groups = numbers.len() / group;
+        let mut packed = Vec::with_capacity(slots * heads * width);
+        let (mut scales, mut zeros) = (Vec::with_capacity(groups), Vec::with_capacity(groups));
+        let mut codes = vec![0; dim];
+        for vector in numbers.chunks_exact_mut(dim) {
+            if self.rotate {
+                hadamard::rotate(vector);
+            }
+            for (numbers, codes) in vector.chunks_exact(group).zip(codes.chunks_exact_mut(group)) {
+                let (scale, zero) = self.quantiser.encode(numbers, codes);
+                scales.push(scale);
+                zeros.push(zero);
+            }
+            pack(&codes, bits, &mut packed);
+        }
+        let shape = [slots, heads, dim / group];
+        let metadata = [scales, zeros].into_iter().zip(self.metadata());
+        let metadata = metadata.map(|(numbers, scale)| scale.plane(numbers, shape, &device));
+        std::iter::once(host::codes(packed, [slots, heads, width], &device)).chain(metadata).collect()
+    }
+
+    fn decode(&self, planes: &[Plane]) -> Tensor<3> {
+        let [Plane::Int(codes), metadata @ ..] = planes else {
+            unreachable!("this codec allocates and encodes a plane of codes first");
+        };
+        let [slots, heads, words] = codes.dims();
+        let (bits, width) = (self.quantiser.bits(), words * codes.dtype().size());
+        let mut metadata = metadata.iter().map(|plane| match plane {
+            Plane::Float(t) => (t.dims()[2], host::numbers(t.clone())),
+            Plane::Int(_) => unreachable!("its scales are floats"),
+        });
+        let (groups, scales) = metadata.next().unwrap_or_else(|| (1, vec![1.0; slots * heads]));
+        let (_, zeros) = metadata.next().unwrap_or_else(|| (groups, vec![0.0; scales.len()]));
+        let dim = match self.group {
+            Some(group) => groups * group,
+            None => width * 8 / bits as usize,
+        };
+        let device = codes.device();
+        let data = codes.clone().into_data();
+        let mut numbers = vec![0.0; slots * heads * dim];
+        let mut unpacked = vec![0; width * 8 / bits as usize];
+        let vectors = numbers.chunks_exact_mut(dim).zip(data.as_bytes().chunks_exact(width));
+        let vectors = vectors.zip(scales.chunks_exact(groups).zip(zeros.chunks_exact(groups)));
+        for ((numbers, bytes), (scales, zeros)) in vectors {
+            let codes = unpack(bytes, bits, &mut unpacked);
+            let parts = numbers.chunks_exact_mut(dim / groups).zip(codes.chunks_exact(dim / groups));
+            for ((numbers, codes), (&scale, &zero)) in parts.zip(scales.iter().zip(zeros)) {
+                self.quantiser.decode(codes, scale, zero, numbers);
+            }
+            if self.rotate {
+                hadamard::rotate(numbers);
+            }
+        }
+        host::tensor(numbers, [slots, heads, dim], &device)
+    }
+}
+
+/// Appends codes of so many bits to bytes, lowest bits first.
+fn pack(codes: &[u8], bits: u32, bytes: &mut Vec<u8>) {
+    match bits {
+        8 => bytes.extend_from_slice(codes),
+        _ => {
+            let per_byte = (8 / bits) as usize;
+            let join = |part: &[u8]| part.iter().rev().fold(0, |byte, code| byte << bits | code);
+            bytes.extend(codes.chunks(per_byte).map(join));
+        }
+    }
+}
+
+/// The codes in bytes: the bytes themselves, or in `codes`, which has room for them.
+fn unpack<'a>(bytes: &'a [u8], bits: u32, codes: &'a mut [u8]) -> &'a [u8] {
+    match bits {
+        4 => {
+            for (out, byte) in codes.chunks_exact_mut(2).zip(bytes) {
+                out.copy_from_slice(&[byte & 15, byte >> 4]);
+            }
+        }
+        2 => {
+            for (out, byte) in codes.chunks_exact_mut(4).zip(bytes) {
+                out.copy_from_slice(&[byte & 3, byte >> 2 & 3, byte >> 4 & 3, byte >> 6]);
+            }
+        }
+        _ => return bytes,
+    }
+    codes
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,168 @@
+//! int8, int4, int2: evenly spaced numbers, a scale for each group.
+//!
+//! Symmetric: `x^ = (code - 2^(bits-1)) * scale`, with `scale = max|x| / (2^(bits-1) - 1)`: zero stays zero, and the
+//! lowest code is never used. Asymmetric: `x^ = code * scale + zero`, with `zero = min x` and
+//! `scale = (max x - zero) / (2^bits - 1)` (KIVI, Liu et al. 2024). Rounded to the nearest code.
+//!
+//! **Bound**: `|x - x^| <= scale / 2`, with the scale as it is stored, for every number up to the format's limit. It
+//! holds to the rounding of f32, because the stored scale is rounded up and the stored zero point down. In f16 that
+//! makes a scale larger by up to 1 part in 1,024 (of the zero point too, where there is one), or by 2^-24 if it is
+//! tiny. The limit is that of f16, 65,504 (times 127 or 7 without zero points); what is beyond it saturates.
+
+use super::blocks::{Blocks, Quantiser};
+use super::scale::Scale;
+use super::{Codec, Family, Settings};
+
+/// Values that share a scale unless a config says otherwise.
+const GROUP: usize = 32;
+
+const OPTIONS: &[&str] = &["group", "axis", "rotate", "scheme", "scale"];
+
+/// 8.5 bits a value: 255 levels, symmetric.
+pub(super) const INT8: Family = Family {
+    name: "int8",
+    options: OPTIONS,
+    make: |settings| make(8, settings),
+};
+
+/// 4.5 bits a value: 15 levels, symmetric.
+pub(super) const INT4: Family = Family {
+    name: "int4",
+    options: OPTIONS,
+    make: |settings| make(4, settings),
+};
+
+/// 3 bits a value: 4 levels, asymmetric, because without zero points there would be 3.
+pub(super) const INT2: Family = Family {
+    name: "int2",
+    options: OPTIONS,
+    make: |settings| make(2, settings),
+};
+
+fn make(bits: u32, settings: &mut Settings<'_>) -> Result<Box<dyn Codec>, String> {
+    settings.per_token()?;
+    let group = Some(settings.count("group", GROUP)?);
+    let default = if bits == 2 { "asymmetric" } else { "symmetric" };
+    let quantiser = Int {
+        bits,
+        zero_points: settings.word("scheme", default, &["symmetric", "asymmetric"])? == "asymmetric",
+        scale: match settings.word("scale", "f16", &["f16", "f32"])? {
+            "f32" => Scale::F32,
+            _ => Scale::F16,
+        },
+    };
+    let rotate = settings.flag("rotate")?;
+    Ok(Box::new(Blocks {
+        name: settings.label(),
+        quantiser,
+        group,
+        rotate,
+    }))
+}
+
+struct Int {
+    bits: u32,
+    zero_points: bool,
+    scale: Scale,
+}
+
+/// Added and taken away again, it rounds f32 numbers below 2^22 to the nearest integer, ties to even. Unlike
+/// `round_ties_even`, this needs no call on processors without SSE4.1.
+const ROUND: f32 = 12_582_912.0;
+
+impl Int {
+    /// Levels from one end of a group's range to the other.
+    fn levels(&self) -> f32 {
+        match self.zero_points {
+            true => ((1 << self.bits) - 1) as f32,
+            false => ((1 << self.bits) - 2) as f32,
+        }
+    }
+
+    /// The code of zero in the symmetric scheme; twice that is the number of codes.
+    fn middle(&self) -> f32 {
+        (1 << (self.bits - 1)) as f32
+    }
+
+    /// The largest number that does not saturate.
+    fn limit(&self) -> f32 {
+        match self.zero_points {
+            true => self.scale.limit(),
+            false => (self.scale.limit() * (self.levels() / 2.0)).min(Scale::F32.limit()),
+        }
+    }
+
+    /// A stored scale with which so many levels span `range`.
+    fn scale_for(&self, range: f32) -> f32 {
+        let scale = self.scale.above(range / self.levels());
+        // The division was rounded, for tiny numbers by much.
+        match scale * self.levels() < range && scale < self.scale.limit() {
+            true => self.scale.above(scale.next_up()),
+            false => scale,
+        }
+    }
+}
+
+impl Quantiser for Int {
+    fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    fn scale(&self) -> Option<Scale> {
+        Some(self.scale)
+    }
+
+    fn zero_points(&self) -> bool {
+        self.zero_points
+    }
+
+    fn encode(&self, group: &[f32], codes: &mut [u8]) -> (f32, f32) {
+        if !group.iter().all(|x| x.is_finite()) {
+            codes.fill(0);
+            return (f32::NAN, 0.0);
+        }
+        let (limit, middle) = (self.limit(), self.middle());
+        let inside = |x: f32| x.clamp(-limit, limit);
+        let ends = group.iter().fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
+        let (low, high) = (inside(ends.0), inside(ends.1));
+        let (zero, scale, first) = match self.zero_points {
+            true => {
+                let zero = self.scale.below(low);
+                (zero, self.scale_for(high - zero), 0.0)
+            }
+            false => (0.0, self.scale_for(2.0 * high.max(-low)), middle),
+        };
+        if scale == 0.0 {
+            codes.fill(first as u8);
+            return (scale, zero);
+        }
+        let last = 2.0 * middle - 1.0;
+        for (code, &x) in codes.iter_mut().zip(group) {
+            let level = ((inside(x) - zero) / scale + ROUND) - ROUND;
+            *code = (level + first).clamp(0.0, last) as u8;
+        }
+        (scale, zero)
+    }
+
+    fn decode(&self, codes: &[u8], scale: f32, zero: f32, out: &mut [f32]) {
+        match self.zero_points {
+            true => out.iter_mut().zip(codes).for_each(|(x, &code)| *x = f32::from(code) * scale + zero),
+            false => {
+                let middle = self.middle();
+                out.iter_mut().zip(codes).for_each(|(x, &code)| *x = (f32::from(code) - middle) * scale);
+            }
+        }
+    }
+
+    fn max_error(&self, max_abs: f32) -> f32 {
+        if max_abs > self.limit() {
+            return f32::INFINITY;
+        }
+        let range = match self.zero_points {
+            true => 2.0 * max_abs + self.scale.slack(max_abs),
+            false => 2.0 * max_abs,
+        };
+        let scale = range / self.levels();
+        (scale + self.scale.slack(scale)) / 2.0 + max_abs * 2.0 * f32::EPSILON
+    }
+}
