@@ -147,6 +147,7 @@ fn subject(
         tolerance: TOLERANCE,
         stored: (codec.name() != "f32").then(|| Box::new(move |rows| through(codec, rows)) as kvlab_testkit::Stored),
         device: device.clone(),
+        thorough: codec.name() == "f32",
         build: Box::new(move |size: Size| {
             let plan = Plan {
                 capacity: size.capacity,
@@ -177,7 +178,7 @@ pub fn of(variant: &'static dyn Variant, options: serde_json::Value) -> Vec<Subj
 pub fn wgpu() -> Option<Vec<Subject>> {
     let name = kvlab_config::Device::Wgpu(None);
     let device = kvlab_engine::OpenDevice::open(name).ok()?.device;
-    Some(all(&device, |_| true).into_iter().step_by(4).collect())
+    Some(all(&device, |name| name.contains("f32")).into_iter().step_by(5).collect())
 }
 
 fn all(device: &Device, keep: impl Fn(&str) -> bool) -> Vec<Subject> {
@@ -215,6 +216,7 @@ fn hybrid(device: &Device) -> Subject {
         tolerance: TOLERANCE,
         stored: None,
         device: device.clone(),
+        thorough: true,
         build: Box::new(move |size| {
             let group = |variant: &str, layout: &str, ids: &[usize], shape: &AttentionShape| {
                 let variant = kvlab_engine::registry::variant(variant).unwrap();

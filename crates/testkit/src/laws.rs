@@ -42,9 +42,11 @@ const ROOMY: Size = Size {
 const LENGTHS: [usize; 9] = [1, 2, 3, 4, 5, 7, 8, 9, 17];
 
 fn chunking(subject: &Subject) {
-    for length in LENGTHS {
+    let lengths: &[usize] = if subject.thorough { &LENGTHS } else { &[4, 9, 17] };
+    let chunks: &[usize] = if subject.thorough { &[1, 2, 3, 4, 5, 7, 10, 17] } else { &[1, 5, 17] };
+    for &length in lengths {
         let all = tokens(1, length);
-        for chunk in [1, 2, 3, 4, 5, 7, 10, 17] {
+        for &chunk in chunks {
             if chunk > length && chunk != 17 {
                 continue;
             }
@@ -61,7 +63,7 @@ fn chunking(subject: &Subject) {
 }
 
 fn warm_chunk(subject: &Subject) {
-    for warm in [1, 3, 5, 9] {
+    for &warm in if subject.thorough { &[1, 3, 5, 9][..] } else { &[5] } {
         let mut driver = Driver::new(subject, ROOMY);
         let mut seq = driver.open();
         driver.feed(&mut seq, &tokens(3, warm));
@@ -129,7 +131,7 @@ fn causal(subject: &Subject) {
 fn abandon(subject: &Subject) {
     let mut driver = Driver::new(subject, ROOMY);
     let mut seq = driver.open();
-    for round in 0..12 {
+    for round in 0..if subject.thorough { 12 } else { 4 } {
         let usage = driver.cache.usage();
         for n in [1, 2, 5, 11] {
             let junk = tokens(50 + n as u64, n);
@@ -152,7 +154,7 @@ fn abandon(subject: &Subject) {
 }
 
 fn partial(subject: &Subject) {
-    for keep in 0..=6 {
+    for keep in (0..=6).step_by(if subject.thorough { 1 } else { 3 }) {
         let mut driver = Driver::new(subject, ROOMY);
         let (mut a, mut b) = (driver.open(), driver.open());
         driver.feed(&mut a, &tokens(1, 7));
@@ -175,7 +177,7 @@ fn partial(subject: &Subject) {
 }
 
 fn fork(subject: &Subject) {
-    for length in [0, 1, 4, 9, 13] {
+    for &length in if subject.thorough { &[0, 1, 4, 9, 13][..] } else { &[9] } {
         let mut driver = Driver::new(subject, ROOMY);
         let mut a = driver.open();
         if length > 0 {
@@ -206,7 +208,7 @@ fn truncate(subject: &Subject) {
         Truncate::Last(n) => n.min(12),
         Truncate::Never(_) => 0,
     };
-    for length in [1, 4, 9, 12] {
+    for &length in if subject.thorough { &[1, 4, 9, 12][..] } else { &[9] } {
         for cut in 0..=reach.min(length) {
             let mut driver = Driver::new(subject, ROOMY);
             let mut seq = driver.open();
@@ -345,7 +347,7 @@ fn prefix(subject: &Subject) {
         return;
     }
     let mut found = 0;
-    for common in [1, 3, 4, 5, 8, 9, 13] {
+    for &common in if subject.thorough { &[1, 3, 4, 5, 8, 9, 13][..] } else { &[9] } {
         for closed in [false, true] {
             let mut driver = Driver::new(subject, ROOMY);
             let first: Vec<_> = tokens(1, common).into_iter().chain(tokens(2, 4)).collect();
@@ -393,7 +395,7 @@ fn bytes(subject: &Subject) {
 fn parts(subject: &Subject) {
     let mut driver = Driver::new(subject, ROOMY);
     let mut seq = driver.open();
-    for round in 0..5 {
+    for round in 0..if subject.thorough { 5 } else { 2 } {
         for n in [1, 4, 9] {
             driver.probe(&seq, &tokens(60 + n as u64, n), None, false);
         }

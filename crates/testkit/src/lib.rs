@@ -64,6 +64,9 @@ pub struct Subject {
     pub tolerance: f64,
     /// Where its tensors live.
     pub device: Device,
+    /// Whether every length and chunk size is swept, or only some: for a subject that differs from another one by
+    /// its number format alone.
+    pub thorough: bool,
 }
 
 /// Runs one law. It panics with the subject's name where the law is broken.

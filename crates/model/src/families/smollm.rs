@@ -29,7 +29,7 @@ pub(super) fn smollm3(keys: &Keys<'_>) -> Result<DecoderSpec, ModelError> {
 fn rotates(keys: &Keys<'_>, layer: usize) -> Result<bool, ModelError> {
     let interval = keys.size_or("no_rope_layer_interval", 4)?;
     let Some(list) = keys.get("no_rope_layers") else {
-        return Ok((layer + 1) % interval != 0);
+        return Ok(!(layer + 1).is_multiple_of(interval));
     };
     match list.get(layer).and_then(serde_json::Value::as_u64) {
         Some(0) => Ok(false),

@@ -19,7 +19,6 @@ pub(crate) struct MlpTensors {
 }
 
 /// The projections into a feed-forward network.
-#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum MlpInput {
     Plain(LinearPlan),
     Gated {
@@ -41,6 +40,7 @@ pub(crate) struct ExpertsTensors {
 }
 
 /// Experts as they lie in a file.
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum StoredExperts {
     Separate(Vec<MlpTensors>),
     Stacked { gate_up: StackPlan, down: StackPlan },

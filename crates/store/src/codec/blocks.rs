@@ -210,18 +210,34 @@ fn pack(codes: &[u8], bits: u32, bytes: &mut Vec<u8>) {
     }
 }
 
+/// The codes of every byte: a look-up and one write a byte, where shifts would be a write for each code.
+static NIBBLES: [[u8; 2]; 256] = table();
+static PAIRS: [[u8; 4]; 256] = table();
+
+const fn table<const N: usize>() -> [[u8; N]; 256] {
+    let (mut table, bits) = ([[0; N]; 256], 8 / N);
+    let mut byte = 0;
+    while byte < 256 {
+        let mut i = 0;
+        while i < N {
+            table[byte][i] = (byte >> (i * bits) & ((1 << bits) - 1)) as u8;
+            i += 1;
+        }
+        byte += 1;
+    }
+    table
+}
+
 /// The codes in bytes: the bytes themselves, or in `codes`, which has room for them.
 fn unpack<'a>(bytes: &'a [u8], bits: u32, codes: &'a mut [u8]) -> &'a [u8] {
     match bits {
         4 => {
-            for (out, byte) in codes.chunks_exact_mut(2).zip(bytes) {
-                out.copy_from_slice(&[byte & 15, byte >> 4]);
-            }
+            let pairs = codes.as_chunks_mut().0.iter_mut().zip(bytes);
+            pairs.for_each(|(out, &byte)| *out = NIBBLES[usize::from(byte)]);
         }
         2 => {
-            for (out, byte) in codes.chunks_exact_mut(4).zip(bytes) {
-                out.copy_from_slice(&[byte & 3, byte >> 2 & 3, byte >> 4 & 3, byte >> 6]);
-            }
+            let pairs = codes.as_chunks_mut().0.iter_mut().zip(bytes);
+            pairs.for_each(|(out, &byte)| *out = PAIRS[usize::from(byte)]);
         }
         _ => return bytes,
     }

@@ -8,6 +8,7 @@
 //! place, and half the distance of the subnormals. It holds to the rounding of f32.
 
 use super::blocks::{Blocks, Quantiser};
+use super::int::ROUND;
 use super::scale::Scale;
 use super::{Codec, Family, Settings};
 
@@ -22,6 +23,7 @@ pub(super) const E4M3: Family = Family {
             mantissa: 3,
             bias: 7,
             last: 0x7E,
+            largest: 448.0,
             nan: 0x7F,
         };
         make(format, settings)
@@ -37,6 +39,7 @@ pub(super) const E5M2: Family = Family {
             mantissa: 2,
             bias: 15,
             last: 0x7B,
+            largest: 57_344.0,
             nan: 0x7E,
         };
         make(format, settings)
@@ -74,6 +77,7 @@ struct Mini {
     bias: i32,
     /// Code of the largest number.
     last: u8,
+    largest: f32,
     /// A code that is not a number. All codes from here on are none, and those between are infinite.
     nan: u8,
 }
@@ -86,8 +90,8 @@ impl Mini {
         sign * match () {
             () if code == self.last + 1 && self.has_infinity() => f32::INFINITY,
             () if code > self.last => f32::NAN,
-            () if exponent == 0 => mantissa / steps * 2.0_f32.powi(1 - self.bias),
-            () => (1.0 + mantissa / steps) * 2.0_f32.powi(exponent - self.bias),
+            () if exponent == 0 => mantissa / steps * power(1 - self.bias),
+            () => (1.0 + mantissa / steps) * power(exponent - self.bias),
         }
     }
 
@@ -95,13 +99,9 @@ impl Mini {
         self.last + 1 < self.nan
     }
 
-    fn largest(self) -> f32 {
-        self.decode(self.last)
-    }
-
     /// Half the distance of the subnormal numbers.
     fn half_step(self) -> f32 {
-        2.0_f32.powi(-self.bias - self.mantissa as i32)
+        power(-self.bias - self.mantissa as i32)
     }
 
     /// The nearest code, ties to even; the largest number for what is beyond it.
@@ -111,12 +111,12 @@ impl Mini {
         if x.is_nan() {
             return sign | self.nan;
         }
-        if x >= self.largest() {
+        if x >= self.largest {
             return sign | self.last;
         }
-        if x < 2.0_f32.powi(1 - self.bias) {
+        if x < power(1 - self.bias) {
             // Rounding up from the last subnormal gives the code of the first normal number.
-            return sign | (x / (2.0 * self.half_step())).round_ties_even() as u8;
+            return sign | ((x / (2.0 * self.half_step()) + ROUND) - ROUND) as u8;
         }
         // Round off the low bits of the f32 in one addition; a carry goes into the exponent, where it belongs.
         let dropped = 23 - self.mantissa;
@@ -126,6 +126,11 @@ impl Mini {
         let code = rounded - ((127 - self.bias as u32) << self.mantissa);
         sign | (code as u8).min(self.last)
     }
+}
+
+/// 2^exponent, for normal f32 numbers.
+fn power(exponent: i32) -> f32 {
+    f32::from_bits(((127 + exponent) as u32) << 23)
 }
 
 struct Fp8 {
@@ -162,7 +167,7 @@ impl Quantiser for Fp8 {
         let scale = match max {
             0.0 => 0.0,
             // The quotient may be too small for an f32.
-            _ => stored.above((max / self.format.largest()).max(f32::MIN_POSITIVE)),
+            _ => stored.above((max / self.format.largest).max(f32::MIN_POSITIVE)),
         };
         for (code, &x) in codes.iter_mut().zip(group) {
             *code = match scale {
@@ -179,10 +184,10 @@ impl Quantiser for Fp8 {
 
     fn max_error(&self, max_abs: f32) -> f32 {
         let scale = match self.scale {
-            None if max_abs > self.format.largest() => return f32::INFINITY,
+            None if max_abs > self.format.largest => return f32::INFINITY,
             None => 1.0,
             Some(stored) => {
-                let scale = max_abs / self.format.largest();
+                let scale = max_abs / self.format.largest;
                 if scale > stored.limit() {
                     return f32::INFINITY;
                 }

@@ -68,7 +68,7 @@ struct Int {
 
 /// Added and taken away again, it rounds f32 numbers below 2^22 to the nearest integer, ties to even. Unlike
 /// `round_ties_even`, this needs no call on processors without SSE4.1.
-const ROUND: f32 = 12_582_912.0;
+pub(super) const ROUND: f32 = 12_582_912.0;
 
 impl Int {
     /// Levels from one end of a group's range to the other.

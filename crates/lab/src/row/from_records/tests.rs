@@ -41,6 +41,7 @@ fn layer(rows_per_sequence: usize, retention: Retention) -> LayerSpec {
         key: Format::plain("f32", 32),
         value: Format::plain("f16", 16),
         rows_per_sequence,
+        page_size: 0,
     }
 }
 
