@@ -57,7 +57,10 @@ impl<Q: Quantiser> Blocks<Q> {
     /// Scales and zero points of a group, in this order.
     fn metadata(&self) -> impl Iterator<Item = Scale> {
         let count = 1 + usize::from(self.quantiser.zero_points());
-        self.quantiser.scale().into_iter().flat_map(move |s| std::iter::repeat_n(s, count))
+        self.quantiser
+            .scale()
+            .into_iter()
+            .flat_map(move |s| std::iter::repeat_n(s, count))
     }
 
     fn check_groups(&self, parts: &[usize]) -> Result<(), String> {
@@ -113,7 +116,10 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
     }
 
     fn check(&self, parts: &[usize], device: &Device) -> Result<(), String> {
-        let lacking = self.metadata().map(Scale::dtype).find(|&dtype| !device.supports_dtype(dtype));
+        let lacking = self
+            .metadata()
+            .map(Scale::dtype)
+            .find(|&dtype| !device.supports_dtype(dtype));
         if let Some(dtype) = lacking {
             return Err(format!("this device has no {} numbers for its scales", dtype.name()));
         }
@@ -133,7 +139,9 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
         let word = host::word(device);
         let codes = Tensor::<3, Int>::zeros([slots, heads, self.width(dim) / word.size()], (device, word));
         let groups = dim / self.group(dim);
-        let metadata = self.metadata().map(|s| Plane::Float(Tensor::zeros([slots, heads, groups], (device, s.dtype()))));
+        let metadata = self
+            .metadata()
+            .map(|s| Plane::Float(Tensor::zeros([slots, heads, groups], (device, s.dtype()))));
         std::iter::once(Plane::Int(codes)).chain(metadata).collect()
     }
 
@@ -159,7 +167,9 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
         let shape = [slots, heads, dim / group];
         let metadata = [scales, zeros].into_iter().zip(self.metadata());
         let metadata = metadata.map(|(numbers, scale)| scale.plane(numbers, shape, &device));
-        std::iter::once(host::codes(packed, [slots, heads, width], &device)).chain(metadata).collect()
+        std::iter::once(host::codes(packed, [slots, heads, width], &device))
+            .chain(metadata)
+            .collect()
     }
 
     fn decode(&self, planes: &[Plane]) -> Tensor<3> {
@@ -186,7 +196,9 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
         let vectors = vectors.zip(scales.chunks_exact(groups).zip(zeros.chunks_exact(groups)));
         for ((numbers, bytes), (scales, zeros)) in vectors {
             let codes = unpack(bytes, bits, &mut unpacked);
-            let parts = numbers.chunks_exact_mut(dim / groups).zip(codes.chunks_exact(dim / groups));
+            let parts = numbers
+                .chunks_exact_mut(dim / groups)
+                .zip(codes.chunks_exact(dim / groups));
             for ((numbers, codes), (&scale, &zero)) in parts.zip(scales.iter().zip(zeros)) {
                 self.quantiser.decode(codes, scale, zero, numbers);
             }

@@ -86,7 +86,10 @@ impl Mini {
     fn decode(self, code: u8) -> f32 {
         let (sign, code) = (if code & 0x80 == 0 { 1.0 } else { -1.0 }, code & 0x7F);
         let steps = (1 << self.mantissa) as f32;
-        let (exponent, mantissa) = (i32::from(code >> self.mantissa), f32::from(code & ((1 << self.mantissa) - 1)));
+        let (exponent, mantissa) = (
+            i32::from(code >> self.mantissa),
+            f32::from(code & ((1 << self.mantissa) - 1)),
+        );
         sign * match () {
             () if code == self.last + 1 && self.has_infinity() => f32::INFINITY,
             () if code > self.last => f32::NAN,
@@ -179,7 +182,9 @@ impl Quantiser for Fp8 {
     }
 
     fn decode(&self, codes: &[u8], scale: f32, _zero: f32, out: &mut [f32]) {
-        out.iter_mut().zip(codes).for_each(|(x, &code)| *x = self.table[usize::from(code)] * scale);
+        out.iter_mut()
+            .zip(codes)
+            .for_each(|(x, &code)| *x = self.table[usize::from(code)] * scale);
     }
 
     fn max_error(&self, max_abs: f32) -> f32 {

@@ -56,7 +56,13 @@ mod tests {
     #[test]
     fn it_is_sylvesters_matrix() {
         let h = matrix(4);
-        let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 0.5 } else { -0.5 };
+        let sign = |i: usize, j: usize| {
+            if (i & j).count_ones().is_multiple_of(2) {
+                0.5
+            } else {
+                -0.5
+            }
+        };
         for (i, row) in h.iter().enumerate() {
             for (j, &x) in row.iter().enumerate() {
                 assert_eq!(x, sign(i, j), "{i} {j}");

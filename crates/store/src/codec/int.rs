@@ -123,7 +123,9 @@ impl Quantiser for Int {
         }
         let (limit, middle) = (self.limit(), self.middle());
         let inside = |x: f32| x.clamp(-limit, limit);
-        let ends = group.iter().fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
+        let ends = group
+            .iter()
+            .fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
         let (low, high) = (inside(ends.0), inside(ends.1));
         let (zero, scale, first) = match self.zero_points {
             true => {
@@ -146,10 +148,15 @@ impl Quantiser for Int {
 
     fn decode(&self, codes: &[u8], scale: f32, zero: f32, out: &mut [f32]) {
         match self.zero_points {
-            true => out.iter_mut().zip(codes).for_each(|(x, &code)| *x = f32::from(code) * scale + zero),
+            true => out
+                .iter_mut()
+                .zip(codes)
+                .for_each(|(x, &code)| *x = f32::from(code) * scale + zero),
             false => {
                 let middle = self.middle();
-                out.iter_mut().zip(codes).for_each(|(x, &code)| *x = (f32::from(code) - middle) * scale);
+                out.iter_mut()
+                    .zip(codes)
+                    .for_each(|(x, &code)| *x = (f32::from(code) - middle) * scale);
             }
         }
     }

@@ -57,26 +57,37 @@ impl<'a> Settings<'a> {
     /// `true` or `false`; `false` if left out.
     pub(super) fn flag(&mut self, key: &str) -> Result<bool, String> {
         match self.get(key, &false.into()) {
-            Some(value) => value.as_bool().ok_or_else(|| format!("{key} must be true or false, not {value}")),
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| format!("{key} must be true or false, not {value}")),
             None => Ok(false),
         }
     }
 
     /// One of the words.
-    pub(super) fn word(&mut self, key: &str, default: &'static str, known: &[&'static str]) -> Result<&'static str, String> {
+    pub(super) fn word(
+        &mut self,
+        key: &str,
+        default: &'static str,
+        known: &[&'static str],
+    ) -> Result<&'static str, String> {
         let Some(value) = self.get(key, &default.into()) else {
             return Ok(default);
         };
         let found = known.iter().find(|word| value.as_str() == Some(word));
-        found.copied().ok_or_else(|| format!("{key} must be one of {}, not {value}", known.join(", ")))
+        found
+            .copied()
+            .ok_or_else(|| format!("{key} must be one of {}, not {value}", known.join(", ")))
     }
 
     /// Groups along the values of a token: the only axis there is.
     pub(super) fn per_token(&mut self) -> Result<(), String> {
         match self.word("axis", "token", &["token", "channel"])? {
-            "channel" => Err("axis = \"channel\" (groups along the tokens, as KIVI does for keys) is not built yet; \
+            "channel" => Err(
+                "axis = \"channel\" (groups along the tokens, as KIVI does for keys) is not built yet; \
                               use axis = \"token\""
-                .into()),
+                    .into(),
+            ),
             _ => Ok(()),
         }
     }

@@ -130,10 +130,9 @@ impl<S: BuildHasher + Default> Pool<S> {
 
     /// What a page holds is about to change: nobody finds it any more.
     pub fn forget(&mut self, page: PageId) {
-        if let Some(name) = self.pages[page].known.take() {
-            if let Some(key) = self.keys.remove(&name) {
-                self.index.remove(&key);
-            }
+        let name = self.pages[page].known.take();
+        if let Some(key) = name.and_then(|name| self.keys.remove(&name)) {
+            self.index.remove(&key);
         }
     }
 

@@ -23,7 +23,10 @@ fn e5m2_is_the_upper_half_of_f16() {
     for code in 0..=255_u8 {
         let (got, want) = (E5M2_.decode(code), f16::from_bits(u16::from(code) << 8).to_f32());
         assert!(got == want || got.is_nan() && want.is_nan(), "{code:#x}: {got} {want}");
-        assert_eq!(got.is_sign_negative(), code > 127 && !got.is_nan() || got.is_sign_negative() && got.is_nan());
+        assert_eq!(
+            got.is_sign_negative(),
+            code > 127 && !got.is_nan() || got.is_sign_negative() && got.is_nan()
+        );
     }
 }
 
@@ -71,7 +74,9 @@ fn every_number_keeps_its_code() {
 #[test]
 fn the_nearest_number_is_chosen() {
     for format in [E4M3_, E5M2_] {
-        let mut samples: Vec<f32> = (0..200_000_u32).map(|i| f32::from_bits(i * 10_007 % 0x4F00_0000)).collect();
+        let mut samples: Vec<f32> = (0..200_000_u32)
+            .map(|i| f32::from_bits(i * 10_007 % 0x4F00_0000))
+            .collect();
         for code in 0..format.last {
             let (a, b) = (format.decode(code), format.decode(code + 1));
             let middle = (a + b) / 2.0;
@@ -80,9 +85,8 @@ fn the_nearest_number_is_chosen() {
         for x in samples {
             let distance = |code: u8| (f64::from(format.decode(code)) - f64::from(x)).abs();
             let start = format.encode(x).saturating_sub(2);
-            let near = (start..=(start + 4).min(format.last)).min_by(|&a, &b| {
-                distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)))
-            });
+            let near = (start..=(start + 4).min(format.last))
+                .min_by(|&a, &b| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1))));
             assert_eq!(Some(format.encode(x)), near, "{x:e}");
             assert_eq!(format.encode(-x), format.encode(x) | 0x80, "{x:e}");
         }
@@ -94,13 +98,24 @@ fn what_is_too_large_saturates() {
     for (format, largest) in [(E4M3_, 448.0), (E5M2_, 57_344.0)] {
         assert_eq!(format.decode(format.last), largest);
         assert_eq!(format.largest, largest);
-        for x in [largest + 1.0, largest * 1.04, largest * 1.2, 1e6, f32::MAX, f32::INFINITY] {
+        for x in [
+            largest + 1.0,
+            largest * 1.04,
+            largest * 1.2,
+            1e6,
+            f32::MAX,
+            f32::INFINITY,
+        ] {
             assert_eq!(format.decode(format.encode(x)), largest, "{x}");
             assert_eq!(format.decode(format.encode(-x)), -largest, "{x}");
         }
         assert!(format.decode(format.encode(f32::NAN)).is_nan());
     }
     assert_eq!(E4M3_.decode(E4M3_.encode(1000.0)), 448.0);
-    assert_eq!(E4M3_.encode(2.0_f32.powi(-10)), 0, "half a subnormal goes to the even code");
+    assert_eq!(
+        E4M3_.encode(2.0_f32.powi(-10)),
+        0,
+        "half a subnormal goes to the even code"
+    );
     assert_eq!(E4M3_.encode(2.0_f32.powi(-10).next_up()), 1);
 }
