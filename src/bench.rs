@@ -74,7 +74,12 @@ pub fn bench(args: &Args) -> Outcome {
     let mut engine = load::engine(&config)?;
     let mut works = Vec::new();
     for &depth in &args.n_depth {
-        works.extend(args.n_prompt.iter().filter(|n| **n > 0).map(|&n| (depth, Work::Prefill(n))));
+        works.extend(
+            args.n_prompt
+                .iter()
+                .filter(|n| **n > 0)
+                .map(|&n| (depth, Work::Prefill(n))),
+        );
         works.extend(args.n_gen.iter().filter(|n| **n > 0).map(|&n| (depth, Work::Decode(n))));
     }
     let bar = Bar::new();
@@ -138,9 +143,7 @@ fn print(records: &[Record], output: Output) -> Outcome {
             println!("{text}");
         }
         Output::Csv => {
-            println!(
-                "model,cache,device,n_threads,type_k,type_v,n_prompt,n_gen,n_depth,kernels,avg_ts,stddev_ts"
-            );
+            println!("model,cache,device,n_threads,type_k,type_v,n_prompt,n_gen,n_depth,kernels,avg_ts,stddev_ts");
             for r in records {
                 println!(
                     "{},{},{},{},{},{},{},{},{},{},{:.4},{:.4}",

@@ -26,7 +26,10 @@ pub struct Args {
 pub fn compare(args: &Args) -> Outcome {
     let quickstart = || {
         let here = PathBuf::from("configs/experiments/quickstart.toml");
-        let built = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/configs/experiments/quickstart.toml"));
+        let built = PathBuf::from(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/configs/experiments/quickstart.toml"
+        ));
         if here.exists() { here } else { built }
     };
     let file = args.file.clone().unwrap_or_else(quickstart);
@@ -35,7 +38,11 @@ pub fn compare(args: &Args) -> Outcome {
         runs: args.runs.clone(),
         fresh: args.fresh,
         commit: commit(),
-        command: Some(std::env::args().skip(1).fold("kvlab".to_owned(), |line, arg| line + " " + &arg)),
+        command: Some(
+            std::env::args()
+                .skip(1)
+                .fold("kvlab".to_owned(), |line, arg| line + " " + &arg),
+        ),
     };
     let bar = Bar::new();
     let (mut done, mut total) = (0, 0);
@@ -57,13 +64,23 @@ pub fn compare(args: &Args) -> Outcome {
     println!("\nwritten to {}", comparison.folder.display());
     match comparison.failed().len() {
         0 => Ok(()),
-        n => Err(Failure::Run(format!("{n} of {} cells failed; the table says why", comparison.rows.len()))),
+        n => Err(Failure::Run(format!(
+            "{n} of {} cells failed; the table says why",
+            comparison.rows.len()
+        ))),
     }
 }
 
 /// The commit of the folder that this binary was built in, if it is a git checkout.
 fn commit() -> Option<String> {
-    let describe = ["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--abbrev=12"];
+    let describe = [
+        "-C",
+        env!("CARGO_MANIFEST_DIR"),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ];
     let git = Command::new("git").args(describe).output().ok()?;
     let text = String::from_utf8(git.stdout).ok()?;
     git.status.success().then(|| text.trim().to_owned())
@@ -71,5 +88,7 @@ fn commit() -> Option<String> {
 
 /// Columns of the terminal; a pipe has as many as it takes.
 fn terminal_width() -> Option<u16> {
-    console::Term::stdout().is_term().then(|| console::Term::stdout().size().1)
+    console::Term::stdout()
+        .is_term()
+        .then(|| console::Term::stdout().size().1)
 }

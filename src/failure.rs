@@ -90,7 +90,11 @@ impl Problems {
             source: NamedSource::new(&errors.file, errors.source_text.clone()).with_language("TOML"),
         });
         Self {
-            headline: format!("{}: {count} {}", errors.file, if count == 1 { "problem" } else { "problems" }),
+            headline: format!(
+                "{}: {count} {}",
+                errors.file,
+                if count == 1 { "problem" } else { "problems" }
+            ),
             each: each.collect(),
         }
     }
@@ -125,7 +129,10 @@ impl Diagnostic for One {
     }
 
     fn source_code(&self) -> Option<&dyn miette::SourceCode> {
-        self.problem.span.as_ref().map(|_| &self.source as &dyn miette::SourceCode)
+        self.problem
+            .span
+            .as_ref()
+            .map(|_| &self.source as &dyn miette::SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {

@@ -55,10 +55,12 @@ fn show(config: &ModelConfig) -> Outcome {
     // The device decides nothing about bytes, and nothing is allocated.
     let device = OpenDevice::open(kvlab_config::Device::Cpu)?.device;
     let plan = CachePlan::new(model, &config.cache, &device)?;
-    let spec = plan.spec().map_err(kvlab_engine::EngineError::from)?;
+    let spec = plan.spec()?;
     println!("{}\n", layers(&spec));
     match &spec.exactness {
-        Exactness::Exact => println!("output      that of the model's own attention, up to rounding of the number format"),
+        Exactness::Exact => {
+            println!("output      that of the model's own attention, up to rounding of the number format")
+        }
         Exactness::Lossy(reasons) => println!("output      LOSSY: {}", reasons.join("; ")),
     }
     println!("a token     {}", spec.per_token());
@@ -67,7 +69,7 @@ fn show(config: &ModelConfig) -> Outcome {
         wide.capacity = Some(Capacity::Tokens(LENGTHS[2].1));
     }
     let wide = CachePlan::new(model, &wide, &device)?;
-    let wide = wide.spec().map_err(kvlab_engine::EngineError::from)?;
+    let wide = wide.spec()?;
     for (name, tokens) in LENGTHS {
         println!("{name:<11} {} a sequence", wide.used_at(tokens));
     }
@@ -84,10 +86,26 @@ fn show(config: &ModelConfig) -> Outcome {
 fn layers(spec: &CacheSpec) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY);
-    table.set_header(["layers", "variant", "layout", "row", "sees", "keeps", "K", "V", "rows", "bytes/token"]);
+    table.set_header([
+        "layers",
+        "variant",
+        "layout",
+        "row",
+        "sees",
+        "keeps",
+        "K",
+        "V",
+        "rows",
+        "bytes/token",
+    ]);
     let mut lines: Vec<(Vec<usize>, LayerSpec)> = Vec::new();
     for layer in &spec.layers {
-        let alike = |other: &LayerSpec| LayerSpec { layer: layer.layer, ..other.clone() } == *layer;
+        let alike = |other: &LayerSpec| {
+            LayerSpec {
+                layer: layer.layer,
+                ..other.clone()
+            } == *layer
+        };
         match lines.iter_mut().find(|(_, other)| alike(other)) {
             Some((ids, _)) => ids.push(layer.layer.0),
             None => lines.push((vec![layer.layer.0], layer.clone())),
@@ -136,7 +154,9 @@ fn ranges(ids: &[usize]) -> String {
             _ => parts.push((id, id)),
         }
     }
-    let text = parts.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
+    let text = parts
+        .iter()
+        .map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
     text.collect::<Vec<_>>().join(", ")
 }
 

@@ -44,5 +44,9 @@ fn read_ids(path: &std::path::Path) -> Result<Vec<u32>, Failure> {
     let name = path.display();
     let text = std::fs::read_to_string(path).map_err(|e| Failure::Request(format!("{name}: {e}")))?;
     let ids: Result<Vec<u32>, _> = serde_json::from_str(&text);
-    ids.map_err(|e| Failure::Request(format!("{name}: a JSON list of token ids is needed, such as [1, 2, 3]: {e}")))
+    ids.map_err(|e| {
+        Failure::Request(format!(
+            "{name}: a JSON list of token ids is needed, such as [1, 2, 3]: {e}"
+        ))
+    })
 }

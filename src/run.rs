@@ -31,14 +31,19 @@ pub fn run(args: &Args) -> Outcome {
     let text = match args.chat {
         false => args.prompt.clone(),
         true => {
-            let message = |role: &str, content: &str| Message { role: role.into(), content: content.into() };
+            let message = |role: &str, content: &str| Message {
+                role: role.into(),
+                content: content.into(),
+            };
             let system = args.system.as_deref().map(|text| message("system", text));
             let messages: Vec<_> = system.into_iter().chain([message("user", &args.prompt)]).collect();
             engine.chat(&messages)?
         }
     };
     let tokenizer = engine.tokenizer()?;
-    let mut ids = tokenizer.encode(&text, args.chat || tokenizer.adds_bos()).map_err(EngineError::from)?;
+    let mut ids = tokenizer
+        .encode(&text, args.chat || tokenizer.adds_bos())
+        .map_err(EngineError::from)?;
     if ids.is_empty() {
         // Generation can still begin from the begin-of-text token, where the model has one.
         ids.extend(tokenizer.bos());
@@ -58,14 +63,15 @@ pub fn run(args: &Args) -> Outcome {
     let mut out = std::io::stdout().lock();
     let mut written = Ok(());
     let done = engine.generate(&[ids], &request, &mut |event| {
-        if let Some(piece) = stream.push(event.token) {
-            if written.is_ok() {
-                written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
-            }
+        if let (Some(piece), Ok(())) = (stream.push(event.token), &written) {
+            written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
         }
     })?;
     written?;
-    let done = done.into_iter().next().ok_or(Failure::Request("there was no prompt".into()))?;
+    let done = done
+        .into_iter()
+        .next()
+        .ok_or(Failure::Request("there was no prompt".into()))?;
     if done.finish == Finish::EmptyPrompt {
         return Err(EngineError::EmptyPrompt.into());
     }
@@ -76,11 +82,20 @@ pub fn run(args: &Args) -> Outcome {
 fn write_cost(out: &mut impl Write, engine: &kvlab_engine::Engine, done: &Generation) -> std::io::Result<()> {
     let spec = engine.spec();
     let usage = done.usage;
-    writeln!(out, "cache          {} on {}", spec.variant, engine.device().description)?;
+    writeln!(
+        out,
+        "cache          {} on {}",
+        spec.variant,
+        engine.device().description
+    )?;
     if let kvlab_core::Exactness::Lossy(reasons) = &spec.exactness {
         writeln!(out, "lossy          {}", reasons.join("; "))?;
     }
-    writeln!(out, "prompt         {} tokens, {} of them cached", done.prompt_tokens, done.cached_tokens)?;
+    writeln!(
+        out,
+        "prompt         {} tokens, {} of them cached",
+        done.prompt_tokens, done.cached_tokens
+    )?;
     let why = match done.finish {
         Finish::Stop(token) => format!("ended by token {token}"),
         Finish::Length | Finish::EmptyPrompt => "as many as asked for".to_owned(),

@@ -24,7 +24,9 @@ fn tokens(n: usize, seed: usize) -> Vec<u32> {
 
 fn logits(engine: &mut Engine, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>> {
     let mut rows = Vec::new();
-    engine.score(tokens, chunk, &mut |_, row| rows.push(row.to_vec())).unwrap();
+    engine
+        .score(tokens, chunk, &mut |_, row| rows.push(row.to_vec()))
+        .unwrap();
     rows
 }
 
@@ -40,7 +42,11 @@ fn reference(family: &str, geometry: &str, tokens: &[u32]) -> Vec<Vec<f32>> {
 }
 
 fn request(max_new_tokens: usize) -> Request {
-    Request { max_new_tokens, sampling: Sampling::default(), ignore_eos: true }
+    Request {
+        max_new_tokens,
+        sampling: Sampling::default(),
+        ignore_eos: true,
+    }
 }
 
 #[test]
@@ -76,13 +82,23 @@ fn t07_windows_at_their_limits() {
     let wide = reference("mistral", &format!("{GQA}\nsliding_window = 64"), &x);
     let without = reference("llama", GQA, &x);
     assert!(distance(&wide, &without) < 1e-4, "a window beyond the text is none");
-    let one = logits(&mut engine(&tiny("mistral", &format!("{GQA}\nsliding_window = 1"), "")), &x, 3);
+    let one = logits(
+        &mut engine(&tiny("mistral", &format!("{GQA}\nsliding_window = 1"), "")),
+        &x,
+        3,
+    );
     assert!(one.iter().flatten().all(|v| v.is_finite()));
     let again = reference("mistral", &format!("{GQA}\nsliding_window = 1"), &x);
     assert!(distance(&one, &again) < 1e-4);
     for bad in ["0", "-3"] {
-        let text = format!("schema = 1\nname = \"x\"\n{}", tiny("mistral", &format!("{GQA}\nsliding_window = {bad}"), ""));
-        let error = Engine::load(&config(&text).unwrap(), &mut |_, _| {}).err().unwrap().to_string();
+        let text = format!(
+            "schema = 1\nname = \"x\"\n{}",
+            tiny("mistral", &format!("{GQA}\nsliding_window = {bad}"), "")
+        );
+        let error = Engine::load(&config(&text).unwrap(), &mut |_, _| {})
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("sliding_window"), "{error}");
     }
 }
@@ -111,7 +127,9 @@ fn t12_a_batch_is_its_prompts_alone() {
         let mut engine = engine(&tiny(family, geometry, cache));
         let together = engine.generate(&prompts, &request(8), &mut |_| {}).unwrap();
         for (prompt, together) in prompts.iter().zip(&together) {
-            let alone = engine.generate(std::slice::from_ref(prompt), &request(8), &mut |_| {}).unwrap();
+            let alone = engine
+                .generate(std::slice::from_ref(prompt), &request(8), &mut |_| {})
+                .unwrap();
             assert_eq!(alone[0].tokens, together.tokens, "{family}, {cache:?}");
         }
     }
@@ -132,8 +150,14 @@ fn t18_groups_of_query_heads() {
             let cache = engine.cache();
             let seq = cache.open(&[]).unwrap().seq;
             let mut step = cache.begin(&[Chunk { seq, tokens: &[0; 5] }]).unwrap();
-            let rows = Rows { key: key.clone(), value: Some(value) };
-            let out = step.extend_attend(LayerId(0), rows, Query::new(q.clone(), 0.35)).unwrap().out;
+            let rows = Rows {
+                key: key.clone(),
+                value: Some(value),
+            };
+            let out = step
+                .extend_attend(LayerId(0), rows, Query::new(q.clone(), 0.35))
+                .unwrap()
+                .out;
             drop(step);
             cache.close(seq).unwrap();
             out.into_data().try_to_vec::<f32>().unwrap()
@@ -144,7 +168,11 @@ fn t18_groups_of_query_heads() {
             let after = out(value.clone().slice_assign([0..5, changed..changed + 1, 0..8], zeros));
             for head in 0..4 {
                 let same = (0..5).all(|t| before[(t * 4 + head) * 8..][..8] == after[(t * 4 + head) * 8..][..8]);
-                assert_eq!(same, head * heads / 4 != changed, "KV head {changed} of {heads}, query head {head}");
+                assert_eq!(
+                    same,
+                    head * heads / 4 != changed,
+                    "KV head {changed} of {heads}, query head {head}"
+                );
             }
         }
     }
@@ -161,7 +189,9 @@ fn t20_half_precision_stays_finite() {
         let got = logits(&mut engine, &x, 3);
         let error = distance(&got, &reference("mistral", &geometry, &x));
         assert!(error < 0.1 && error > 0.0, "{format}: {error}");
-        engine.generate(&[tokens(3, 1), tokens(11, 2)], &request(6), &mut |_| {}).unwrap();
+        engine
+            .generate(&[tokens(3, 1), tokens(11, 2)], &request(6), &mut |_| {})
+            .unwrap();
     }
 }
 
@@ -170,17 +200,27 @@ fn t65_t70_lengths_at_the_limit() {
     for cache in ["", "capacity = \"16 tokens\"", "variant = \"none\""] {
         let limit = if cache.contains("16") { 16 } else { 64 };
         let mut engine = engine(&tiny("llama", GQA, cache));
-        let fits = engine.generate(&[tokens(limit - 4, 1)], &request(4), &mut |_| {}).unwrap();
+        let fits = engine
+            .generate(&[tokens(limit - 4, 1)], &request(4), &mut |_| {})
+            .unwrap();
         assert_eq!(fits[0].tokens.len(), 4);
         let over = engine.generate(&[tokens(limit - 4, 1)], &request(5), &mut |_| {});
-        assert!(matches!(over, Err(EngineError::TooLong { new: 5, limit: l, .. }) if l == limit), "{cache:?}");
+        assert!(
+            matches!(over, Err(EngineError::TooLong { new: 5, limit: l, .. }) if l == limit),
+            "{cache:?}"
+        );
         assert!(engine.score(&tokens(limit + 1, 1), 0, &mut |_, _| {}).is_err());
         assert_eq!(engine.usage().used().0, 0, "nothing is left open");
     }
     // A ring does not end: only the model's positions do.
     let window = format!("{GQA}\nsliding_window = 4");
     let mut engine = engine(&tiny("mistral", &window, "capacity = \"8 tokens\""));
-    assert_eq!(engine.generate(&[tokens(40, 1)], &request(8), &mut |_| {}).unwrap()[0].tokens.len(), 8);
+    assert_eq!(
+        engine.generate(&[tokens(40, 1)], &request(8), &mut |_| {}).unwrap()[0]
+            .tokens
+            .len(),
+        8
+    );
 }
 
 /// T70 and T94: one TTFT, a gap for each further token, and they add up.
@@ -189,10 +229,15 @@ fn t94_every_gap_is_counted_once() {
     let mut engine = engine(&tiny("llama", GQA, "sequences = 2\nprefill_chunk = 4"));
     for n in [0, 1, 2, 9] {
         let start = std::time::Instant::now();
-        let done = engine.generate(&[tokens(11, 1), tokens(2, 2)], &request(n), &mut |_| {}).unwrap();
+        let done = engine
+            .generate(&[tokens(11, 1), tokens(2, 2)], &request(n), &mut |_| {})
+            .unwrap();
         let wall = start.elapsed();
         for one in done {
-            assert_eq!((one.tokens.len(), one.ttft.is_some(), one.gaps.len()), (n, n > 0, n.saturating_sub(1)));
+            assert_eq!(
+                (one.tokens.len(), one.ttft.is_some(), one.gaps.len()),
+                (n, n > 0, n.saturating_sub(1))
+            );
             assert_eq!(one.tpot().is_some(), n > 1);
             assert!(one.total() <= wall);
             assert_eq!(one.finish, Finish::Length);
@@ -204,9 +249,14 @@ fn t94_every_gap_is_counted_once() {
 #[test]
 fn t91_t93_ends_and_empty_prompts() {
     let mut engine = engine(&tiny("llama", GQA, "sequences = 3"));
-    let done = engine.generate(&[tokens(3, 1), vec![], tokens(5, 2)], &request(4), &mut |_| {}).unwrap();
+    let done = engine
+        .generate(&[tokens(3, 1), vec![], tokens(5, 2)], &request(4), &mut |_| {})
+        .unwrap();
     assert_eq!(done[1].finish, Finish::EmptyPrompt);
-    assert_eq!((done[0].tokens.len(), done[1].tokens.len(), done[2].tokens.len()), (4, 0, 4));
+    assert_eq!(
+        (done[0].tokens.len(), done[1].tokens.len(), done[2].tokens.len()),
+        (4, 0, 4)
+    );
 }
 
 /// T76: what a file asks for and is not built is refused, not ignored.
@@ -216,8 +266,14 @@ fn t71_t76_rope_is_never_ignored() {
         "rope_scaling = { rope_type = \"nonsense\", factor = 2.0 }",
         "rope_scaling = { type = \"longrope\", factor = 2.0 }",
     ] {
-        let text = format!("schema = 1\nname = \"x\"\n{}", tiny("llama", &format!("{GQA}\n{rope}"), ""));
-        let error = Engine::load(&config(&text).unwrap(), &mut |_, _| {}).err().unwrap().to_string();
+        let text = format!(
+            "schema = 1\nname = \"x\"\n{}",
+            tiny("llama", &format!("{GQA}\n{rope}"), "")
+        );
+        let error = Engine::load(&config(&text).unwrap(), &mut |_, _| {})
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("nonsense") || error.contains("longrope"), "{error}");
     }
     let x = tokens(30, 5);
@@ -239,7 +295,12 @@ fn t77_t78_latent_rows() {
     };
     let x = tokens(14, 6);
     let want = reference("deepseek_v2", &mla(4), &x);
-    for cache in ["", "variant = \"mha\"", "variant = \"mla\"", "variant = \"swa\"\nwindow = 50"] {
+    for cache in [
+        "",
+        "variant = \"mha\"",
+        "variant = \"mla\"",
+        "variant = \"swa\"\nwindow = 50",
+    ] {
         for chunk in [0, 1, 5] {
             let got = logits(&mut engine(&tiny("deepseek_v2", &mla(4), cache)), &x, chunk);
             assert!(distance(&got, &want) < 1e-4, "{cache:?}, {chunk}");
@@ -291,7 +352,11 @@ fn variants_do_what_they_say() {
             assert_eq!(error < 2e-4, exact, "{cache:?} in chunks of {chunk}: {error}");
         }
         if !exact {
-            assert_ne!(engine.spec().exactness, kvlab_core::Exactness::Exact, "{cache:?} is not marked");
+            assert_ne!(
+                engine.spec().exactness,
+                kvlab_core::Exactness::Exact,
+                "{cache:?} is not marked"
+            );
         }
     }
 }

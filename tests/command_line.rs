@@ -5,7 +5,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn kvlab(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kvlab")).args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_kvlab"))
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap()
 }
 
 /// Standard output of a run that must succeed.
@@ -13,7 +17,10 @@ fn ok(args: &[&str]) -> String {
     let run = kvlab(args);
     let errors = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{args:?}: {errors}");
-    assert_eq!(errors, "", "{args:?}: nothing goes to stderr when all is well and it is no terminal");
+    assert_eq!(
+        errors, "",
+        "{args:?}: nothing goes to stderr when all is well and it is no terminal"
+    );
     String::from_utf8(run.stdout).unwrap()
 }
 
@@ -31,7 +38,8 @@ const MHA: &str = "configs/models/bytes-mha.toml";
 /// The model continues as it did where it was trained, with every cache that does not change it.
 #[test]
 fn run_continues_a_text() {
-    let train = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/bytes/mha/train.json")).unwrap();
+    let train =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/bytes/mha/train.json")).unwrap();
     let train: Value = serde_json::from_str(&train).unwrap();
     let sample = train["sample"].as_str().unwrap();
     let want = &sample["Of Man and the ".len()..][..48];
@@ -48,7 +56,17 @@ fn run_continues_a_text() {
 
 #[test]
 fn a_lossy_cache_says_so() {
-    let out = ok(&["run", MHA, "Of Man", "-n", "4", "--set", "cache.variant=swa", "--set", "cache.window=8"]);
+    let out = ok(&[
+        "run",
+        MHA,
+        "Of Man",
+        "-n",
+        "4",
+        "--set",
+        "cache.variant=swa",
+        "--set",
+        "cache.window=8",
+    ]);
     assert!(out.contains("lossy"), "{out}");
     let out = ok(&["inspect", MHA, "--set", "cache.variant=mqa"]);
     assert!(out.contains("LOSSY"), "{out}");
@@ -58,9 +76,15 @@ fn a_lossy_cache_says_so() {
 #[test]
 fn one_token_has_no_gap() {
     let out = ok(&["run", MHA, "Of Man", "-n", "1"]);
-    assert!(out.contains("TTFT") && !out.contains("ITL") && !out.contains("NaN"), "{out}");
+    assert!(
+        out.contains("TTFT") && !out.contains("ITL") && !out.contains("NaN"),
+        "{out}"
+    );
     let out = ok(&["run", MHA, "Of Man", "-n", "0"]);
-    assert!(out.contains("new            0 tokens") && !out.contains("TTFT"), "{out}");
+    assert!(
+        out.contains("new            0 tokens") && !out.contains("TTFT"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -91,7 +115,17 @@ fn every_problem_of_a_file_is_reported_at_once() {
     let file = folder.path().join("bad.toml");
     std::fs::write(&file, "schema = 1\nname = \"bad\"\n[model]\npth = \"x\"\n[cache]\nvariant = \"gqqa\"\nwindow = 0\n[backend]\ndevice = \"tpu\"\n").unwrap();
     let error = refused(2, &["inspect", file.to_str().unwrap()]);
-    for part in ["pth", "path", "gqqa", "gqa", "window", "tpu", "bad.toml:4", "bad.toml:6", "bad.toml:9"] {
+    for part in [
+        "pth",
+        "path",
+        "gqqa",
+        "gqa",
+        "window",
+        "tpu",
+        "bad.toml:4",
+        "bad.toml:6",
+        "bad.toml:9",
+    ] {
         assert!(error.contains(part), "{part} is missing:\n{error}");
     }
 }
@@ -103,7 +137,10 @@ fn inspect_shows_layers_and_totals() {
         assert!(out.contains(part), "{part} is missing:\n{out}");
     }
     let out = ok(&["inspect", "configs/models/gemma-3-4b.toml"]);
-    assert!(out.contains("window 1024") && out.contains("causal") && out.contains("ring"), "{out}");
+    assert!(
+        out.contains("window 1024") && out.contains("causal") && out.contains("ring"),
+        "{out}"
+    );
     let out = ok(&["inspect", "configs/experiments/quickstart.toml"]);
     assert!(out.contains("mha, no cache"), "{out}");
 }
@@ -115,7 +152,16 @@ fn logits_are_a_safetensors_file() {
     std::fs::write(&ids, "[79, 102, 32, 77, 97, 110]").unwrap();
     let mut all = Vec::new();
     for chunk in ["0", "1", "4"] {
-        ok(&["logits", MHA, "--ids", ids.to_str().unwrap(), "--out", out.to_str().unwrap(), "--chunk", chunk]);
+        ok(&[
+            "logits",
+            MHA,
+            "--ids",
+            ids.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+            "--chunk",
+            chunk,
+        ]);
         let (shape, logits) = kvlab_testkit::golden::floats(&std::fs::read(&out).unwrap(), "logits").unwrap();
         assert_eq!(shape, [6, 256]);
         all.push(logits);
@@ -124,10 +170,30 @@ fn logits_are_a_safetensors_file() {
         assert!(all[0].iter().zip(other).all(|(a, b)| (a - b).abs() < 1e-4));
     }
     std::fs::write(&ids, "[79, 256]").unwrap();
-    let error = refused(2, &["logits", MHA, "--ids", ids.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    let error = refused(
+        2,
+        &[
+            "logits",
+            MHA,
+            "--ids",
+            ids.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+        ],
+    );
     assert!(error.contains("256"), "{error}");
     std::fs::write(&ids, "{}").unwrap();
-    refused(2, &["logits", MHA, "--ids", ids.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    refused(
+        2,
+        &[
+            "logits",
+            MHA,
+            "--ids",
+            ids.to_str().unwrap(),
+            "--out",
+            out.to_str().unwrap(),
+        ],
+    );
 }
 
 #[test]
@@ -174,7 +240,15 @@ fn a_closed_pipe_is_no_failure() {
 #[test]
 fn a_model_on_wgpu() {
     crate::on_wgpu("command_line::a_model_on_wgpu", || {
-        let args = ["run", "configs/models/bytes-gqa.toml", "Of Man", "-n", "6", "--set", "backend.device=wgpu"];
+        let args = [
+            "run",
+            "configs/models/bytes-gqa.toml",
+            "Of Man",
+            "-n",
+            "6",
+            "--set",
+            "backend.device=wgpu",
+        ];
         let run = kvlab(&args);
         let errors = String::from_utf8_lossy(&run.stderr).into_owned();
         if errors.contains("no graphics device") {

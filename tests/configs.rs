@@ -31,8 +31,13 @@ fn spec(config: &ModelConfig) -> CacheSpec {
 #[test]
 fn every_model_file_is_understood() {
     for file in files("configs/models") {
-        let config = registry::with_known(|known| ModelConfig::load(&file, &[], known)).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(Some(config.name.as_str()), file.file_stem().and_then(|s| s.to_str()), "the name is the file's");
+        let config =
+            registry::with_known(|known| ModelConfig::load(&file, &[], known)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(
+            Some(config.name.as_str()),
+            file.file_stem().and_then(|s| s.to_str()),
+            "the name is the file's"
+        );
         if config.name == "smollm2-135m" {
             continue; // Its weights are not in the repository.
         }
@@ -43,7 +48,8 @@ fn every_model_file_is_understood() {
 #[test]
 fn every_experiment_is_understood() {
     for file in files("configs/experiments") {
-        let experiment = registry::with_known(|known| Experiment::load(&file, &[], known)).unwrap_or_else(|e| panic!("{e}"));
+        let experiment =
+            registry::with_known(|known| Experiment::load(&file, &[], known)).unwrap_or_else(|e| panic!("{e}"));
         assert!(!experiment.cells().is_empty());
     }
 }
@@ -54,8 +60,14 @@ fn llama_3_1_8b() {
     assert_eq!(gqa.per_token(), Bytes(128 << 10));
     assert_eq!(gqa.used_at(8 << 10), Bytes(1 << 30));
     assert_eq!(gqa.used_at(128 << 10), Bytes(16 << 30));
-    assert_eq!(spec(&load("llama-3.1-8b", &["cache.variant=mha"])).per_token(), Bytes(512 << 10));
-    assert_eq!(spec(&load("llama-3.1-8b", &["cache.variant=mqa"])).per_token(), Bytes(16 << 10));
+    assert_eq!(
+        spec(&load("llama-3.1-8b", &["cache.variant=mha"])).per_token(),
+        Bytes(512 << 10)
+    );
+    assert_eq!(
+        spec(&load("llama-3.1-8b", &["cache.variant=mqa"])).per_token(),
+        Bytes(16 << 10)
+    );
 }
 
 #[test]

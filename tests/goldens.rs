@@ -38,7 +38,9 @@ const MODELS: [&str; 22] = [
 ];
 
 fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
 }
 
 fn load(name: &str, cache: &str) -> Engine {
@@ -81,7 +83,10 @@ fn logits_of_every_cache_and_chunking() {
                     continue; // 72 passes over the prefix say no more than 24 of them do.
                 }
                 let worst = worst(&mut engine, &golden, chunk);
-                assert!(worst < TOLERANCE, "{name}, {cache:?}, chunks of {chunk}: off by {worst}");
+                assert!(
+                    worst < TOLERANCE,
+                    "{name}, {cache:?}, chunks of {chunk}: off by {worst}"
+                );
             }
             assert_eq!(engine.usage().used().0, 0, "{name}: a scored sequence is closed");
         }
@@ -91,10 +96,16 @@ fn logits_of_every_cache_and_chunking() {
 #[test]
 fn both_spellings_of_a_config_are_one_model() {
     for name in MODELS {
-        let Ok(old) = std::fs::read(folder(name).join("config.v4.json")) else { continue };
+        let Ok(old) = std::fs::read(folder(name).join("config.v4.json")) else {
+            continue;
+        };
         let copy = tempfile::tempdir().unwrap();
         std::fs::write(copy.path().join("config.json"), old).unwrap();
-        std::fs::copy(folder(name).join("model.safetensors"), copy.path().join("model.safetensors")).unwrap();
+        std::fs::copy(
+            folder(name).join("model.safetensors"),
+            copy.path().join("model.safetensors"),
+        )
+        .unwrap();
         let mut engine = engine(&format!("[model]\npath = {:?}", copy.path()));
         let worst = worst(&mut engine, &Golden::load(&folder(name)), 0);
         assert!(worst < TOLERANCE, "{name}: off by {worst}");
@@ -112,7 +123,9 @@ fn greedy_text() {
                 sampling: Sampling::default(),
                 ignore_eos: true,
             };
-            let done = engine.generate(std::slice::from_ref(&golden.prompt), &request, &mut |_| {}).unwrap();
+            let done = engine
+                .generate(std::slice::from_ref(&golden.prompt), &request, &mut |_| {})
+                .unwrap();
             assert_eq!(done[0].tokens, golden.greedy, "{name}, {cache:?}");
         }
     }
@@ -128,8 +141,15 @@ fn rows_after_the_prompt() {
         let decoder = engine.decoder();
         let cache = engine.cache();
         let seq = cache.open(&golden.prompt).unwrap().seq;
-        let mut step = cache.begin(&[Chunk { seq, tokens: &golden.prompt }]).unwrap();
-        decoder.forward(&golden.prompt, step.as_mut(), kvlab_model::Wanted::Rows(&[])).unwrap();
+        let mut step = cache
+            .begin(&[Chunk {
+                seq,
+                tokens: &golden.prompt,
+            }])
+            .unwrap();
+        decoder
+            .forward(&golden.prompt, step.as_mut(), kvlab_model::Wanted::Rows(&[]))
+            .unwrap();
         step.commit(Accept::All).unwrap();
         for layer in 0..layers {
             let (shape, key) = golden.floats(&format!("prefill_cache.{layer}.k")).unwrap();
@@ -179,9 +199,16 @@ fn other_families_are_refused_by_name() {
     let copy = tempfile::tempdir().unwrap();
     let read = std::fs::read_to_string(folder("llama_mha").join("config.json")).unwrap();
     std::fs::write(copy.path().join("config.json"), read.replace("\"llama\"", "\"mamba\"")).unwrap();
-    std::fs::copy(folder("llama_mha").join("model.safetensors"), copy.path().join("model.safetensors")).unwrap();
+    std::fs::copy(
+        folder("llama_mha").join("model.safetensors"),
+        copy.path().join("model.safetensors"),
+    )
+    .unwrap();
     let text = format!("schema = 1\nname = \"x\"\n[model]\npath = {:?}", copy.path());
-    let error = Engine::load(&crate::config(&text).unwrap(), &mut |_, _| {}).err().unwrap().to_string();
+    let error = Engine::load(&crate::config(&text).unwrap(), &mut |_, _| {})
+        .err()
+        .unwrap()
+        .to_string();
     for name in ["mamba", "llama", "deepseek_v3", "gpt_oss"] {
         assert!(error.contains(name), "{error}");
     }

@@ -13,12 +13,18 @@ fn packages() -> BTreeMap<String, Value> {
     assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
     let metadata: Value = serde_json::from_slice(&cargo.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap().iter();
-    packages.map(|p| (p["name"].as_str().unwrap().to_owned(), p.clone())).collect()
+    packages
+        .map(|p| (p["name"].as_str().unwrap().to_owned(), p.clone()))
+        .collect()
 }
 
 /// What a crate needs outside of its tests.
 fn needs(package: &Value) -> BTreeSet<String> {
-    let needed = package["dependencies"].as_array().unwrap().iter().filter(|d| d["kind"].is_null());
+    let needed = package["dependencies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|d| d["kind"].is_null());
     needed.map(|d| d["name"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -40,20 +46,38 @@ fn dependencies_point_down() {
         (
             "kvlab-engine",
             &[
-                "kvlab-core", "kvlab-config", "kvlab-weights", "kvlab-store", "kvlab-kernels", "kvlab-mha", "kvlab-gqa",
-                "kvlab-swa", "kvlab-mla", "kvlab-model",
+                "kvlab-core",
+                "kvlab-config",
+                "kvlab-weights",
+                "kvlab-store",
+                "kvlab-kernels",
+                "kvlab-mha",
+                "kvlab-gqa",
+                "kvlab-swa",
+                "kvlab-mla",
+                "kvlab-model",
             ],
         ),
         ("kvlab-lab", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
-        ("kvlab", &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"]),
+        (
+            "kvlab",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"],
+        ),
     ]);
     let packages = packages();
     let names: BTreeSet<_> = packages.keys().map(String::as_str).collect();
-    assert_eq!(names, allowed.keys().copied().collect(), "a crate without a place in the layers");
+    assert_eq!(
+        names,
+        allowed.keys().copied().collect(),
+        "a crate without a place in the layers"
+    );
     for (name, package) in &packages {
         let ours = needs(package).into_iter().filter(|n| n.starts_with("kvlab"));
         for needed in ours {
-            assert!(allowed[name.as_str()].contains(&needed.as_str()), "{name} must not need {needed}");
+            assert!(
+                allowed[name.as_str()].contains(&needed.as_str()),
+                "{name} must not need {needed}"
+            );
         }
     }
 }
@@ -62,7 +86,10 @@ fn dependencies_point_down() {
 fn configs_and_weights_know_no_tensor() {
     let packages = packages();
     for name in ["kvlab-config", "kvlab-weights"] {
-        let burn: Vec<_> = needs(&packages[name]).into_iter().filter(|n| n.starts_with("burn") || n == "cubecl").collect();
+        let burn: Vec<_> = needs(&packages[name])
+            .into_iter()
+            .filter(|n| n.starts_with("burn") || n == "cubecl")
+            .collect();
         assert_eq!(burn, [""; 0], "{name}");
     }
 }
@@ -70,7 +97,12 @@ fn configs_and_weights_know_no_tensor() {
 #[test]
 fn features_are_the_devices_and_nothing_else() {
     for (name, package) in packages() {
-        let features: Vec<_> = package["features"].as_object().unwrap().keys().map(String::as_str).collect();
+        let features: Vec<_> = package["features"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         match name.as_str() {
             "kvlab" => assert_eq!(features, ["cuda", "default", "vulkan", "wgpu"]),
             // Forwarded: Burn has no device of a kind that was not compiled in, and the engine opens devices.
@@ -93,12 +125,19 @@ fn unsafe_is_where_it_is_allowed() {
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let code = text.lines().filter(|l| !l.trim_start().starts_with("//"));
-                if code.into_iter().any(|l| l.contains("unsafe {") || l.contains("unsafe fn")) {
+                if code
+                    .into_iter()
+                    .any(|l| l.contains("unsafe {") || l.contains("unsafe fn"))
+                {
                     found.insert(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());
                 }
             }
         }
     }
     let elsewhere: Vec<_> = found.iter().filter(|p| !p.starts_with("crates/kernels/")).collect();
-    assert_eq!(elsewhere, ["crates/weights/src/mapped.rs"], "unsafe code belongs to the kernels; one memory map is the exception");
+    assert_eq!(
+        elsewhere,
+        ["crates/weights/src/mapped.rs"],
+        "unsafe code belongs to the kernels; one memory map is the exception"
+    );
 }

@@ -25,11 +25,21 @@ impl Variant for Diary {
     }
     fn fit(&self, shape: &AttentionShape, _: &Options) -> Result<Fit, String> {
         let (retention, adaptation) = (Retention::All, Adaptation::Keep);
-        Ok(Fit { row: shape.native_row(), retention, adaptation, exactness: Exactness::Exact })
+        Ok(Fit {
+            row: shape.native_row(),
+            retention,
+            adaptation,
+            exactness: Exactness::Exact,
+        })
     }
     fn build(&self, plan: &Plan) -> Result<Box<dyn KvCache>, BuildError> {
         let (pages, device) = (BTreeMap::new(), plan.device.clone());
-        Ok(Box::new(DiaryCache { spec: self.spec(plan)?, pages, device, next: 0 }))
+        Ok(Box::new(DiaryCache {
+            spec: self.spec(plan)?,
+            pages,
+            device,
+            next: 0,
+        }))
     }
 }
 
@@ -50,36 +60,70 @@ impl KvCache for DiaryCache {
     }
     fn capabilities(&self) -> Capabilities {
         let no = |what: &str| Err(format!("a diary has no {what}"));
-        Capabilities { remembers: true, truncate: Truncate::Never("a diary is not torn".into()), fork: no("copies"), prefix_sharing: no("index"), lse: Ok(()) }
+        Capabilities {
+            remembers: true,
+            truncate: Truncate::Never("a diary is not torn".into()),
+            fork: no("copies"),
+            prefix_sharing: no("index"),
+            lse: Ok(()),
+        }
     }
     fn usage(&self) -> Usage {
-        let used: Bytes = self.pages.values().map(|(len, _)| self.spec.per_token() * *len as u64).sum();
-        Usage { payload: used, reserved: self.spec.allocated(), peak: self.spec.allocated(), ..Usage::default() }
+        let used: Bytes = self
+            .pages
+            .values()
+            .map(|(len, _)| self.spec.per_token() * *len as u64)
+            .sum();
+        Usage {
+            payload: used,
+            reserved: self.spec.allocated(),
+            peak: self.spec.allocated(),
+            ..Usage::default()
+        }
     }
     fn open(&mut self, _: &[TokenId]) -> Result<Opened, CacheError> {
         self.next += 1;
         self.pages.insert(SeqId(self.next), (0, BTreeMap::new()));
-        Ok(Opened { seq: SeqId(self.next), reused: 0 })
+        Ok(Opened {
+            seq: SeqId(self.next),
+            reused: 0,
+        })
     }
     fn fork(&mut self, seq: SeqId) -> Result<SeqId, CacheError> {
         self.len(seq)?;
-        Err(CacheError::Unsupported { what: "fork".into(), reason: "a diary has no copies".into() })
+        Err(CacheError::Unsupported {
+            what: "fork".into(),
+            reason: "a diary has no copies".into(),
+        })
     }
     fn can_truncate(&self, seq: SeqId, len: usize) -> Result<(), CacheError> {
         match self.len(seq)? {
-            most if len > most => Err(CacheError::OutOfRange { what: "truncation, tokens", asked: len, most }),
+            most if len > most => Err(CacheError::OutOfRange {
+                what: "truncation, tokens",
+                asked: len,
+                most,
+            }),
             most if len == most => Ok(()),
-            _ => Err(CacheError::Unsupported { what: "truncation".into(), reason: "a diary is not torn".into() }),
+            _ => Err(CacheError::Unsupported {
+                what: "truncation".into(),
+                reason: "a diary is not torn".into(),
+            }),
         }
     }
     fn truncate(&mut self, seq: SeqId, len: usize) -> Result<(), CacheError> {
         self.can_truncate(seq, len)
     }
     fn close(&mut self, seq: SeqId) -> Result<(), CacheError> {
-        self.pages.remove(&seq).map(|_| ()).ok_or(CacheError::UnknownSequence(seq))
+        self.pages
+            .remove(&seq)
+            .map(|_| ())
+            .ok_or(CacheError::UnknownSequence(seq))
     }
     fn len(&self, seq: SeqId) -> Result<usize, CacheError> {
-        self.pages.get(&seq).map(|(len, _)| *len).ok_or(CacheError::UnknownSequence(seq))
+        self.pages
+            .get(&seq)
+            .map(|(len, _)| *len)
+            .ok_or(CacheError::UnknownSequence(seq))
     }
     fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError> {
         let mut chunks: Vec<(SeqId, usize, usize)> = Vec::new();
@@ -91,16 +135,34 @@ impl KvCache for DiaryCache {
             match () {
                 () if chunks.iter().any(|c| c.0 == seq) => return Err(CacheError::DuplicateSequence(seq)),
                 () if tokens == 0 => return Err(CacheError::EmptyChunk(seq)),
-                () if tokens > free => return Err(CacheError::NoRoom { what: "diary, in tokens".into(), needed: tokens, free }),
+                () if tokens > free => {
+                    return Err(CacheError::NoRoom {
+                        what: "diary, in tokens".into(),
+                        needed: tokens,
+                        free,
+                    });
+                }
                 () => chunks.push((seq, start, tokens)),
             }
         }
         if begun + new > self.spec.sequences {
-            return Err(CacheError::NoRoom { what: "shelf, in diaries".into(), needed: new, free: self.spec.sequences - begun });
+            return Err(CacheError::NoRoom {
+                what: "shelf, in diaries".into(),
+                needed: new,
+                free: self.spec.sequences - begun,
+            });
         }
-        let positions: Vec<i64> = chunks.iter().flat_map(|&(_, start, n)| (start..start + n).map(|p| p as i64)).collect();
+        let positions: Vec<i64> = chunks
+            .iter()
+            .flat_map(|&(_, start, n)| (start..start + n).map(|p| p as i64))
+            .collect();
         let positions = Tensor::from_data(positions.as_slice(), &self.device);
-        Ok(Box::new(DiaryStep { cache: self, chunks, positions, new: BTreeMap::new() }))
+        Ok(Box::new(DiaryStep {
+            cache: self,
+            chunks,
+            positions,
+            new: BTreeMap::new(),
+        }))
     }
 }
 
@@ -121,7 +183,12 @@ impl DiaryStep<'_> {
         let (expected, got) = (vec![tokens, row.heads, row.key], rows.key.dims().to_vec());
         let missing = matches!(row.value, Value::Own(_)) != rows.value.is_some();
         if expected != got || missing {
-            return Err(CacheError::Shape { layer, what: "the rows", expected, got });
+            return Err(CacheError::Shape {
+                layer,
+                what: "the rows",
+                expected,
+                got,
+            });
         }
         let key = host(rows.key);
         let prefix = |dim: usize| key.chunks(row.key).flat_map(|k| k[..dim].to_vec()).collect();
@@ -137,7 +204,11 @@ impl DiaryStep<'_> {
         let (mut out, mut lse, mut at) = (vec![0.0; tokens * heads * vdim], vec![EMPTY_LSE; tokens * heads], 0);
         for &(seq, start, n) in &self.chunks {
             let empty = Page::default();
-            let old = self.cache.pages[&seq].1.get(&spec.layer).filter(|_| past).unwrap_or(&empty);
+            let old = self.cache.pages[&seq]
+                .1
+                .get(&spec.layer)
+                .filter(|_| past)
+                .unwrap_or(&empty);
             for (i, head) in (0..n).flat_map(|i| (0..heads).map(move |h| (i, h))) {
                 let (t, kv) = (at + i, head * row.heads / heads);
                 let qv = &q[(t * heads + head) * dim..][..dim];
@@ -157,7 +228,9 @@ impl DiaryStep<'_> {
                 let sum: f32 = scores.iter().map(|s| s.0).chain(sink).map(|s| (s - max).exp()).sum();
                 for (score, value) in &scores {
                     let o = &mut out[(t * heads + head) * vdim..][..vdim];
-                    o.iter_mut().zip(value).for_each(|(o, v)| *o += (score - max).exp() / sum * v);
+                    o.iter_mut()
+                        .zip(value)
+                        .for_each(|(o, v)| *o += (score - max).exp() / sum * v);
                 }
                 lse[t * heads + head] = if sum > 0.0 { max + sum.ln() } else { EMPTY_LSE };
             }
@@ -177,7 +250,12 @@ impl DiaryStep<'_> {
         let [got, heads, dim] = query.q.dims();
         if (got, dim) != (tokens, spec.row.key) || heads % spec.row.heads != 0 {
             let (expected, got) = (vec![tokens, spec.query_heads, spec.row.key], vec![got, heads, dim]);
-            return Err(CacheError::Shape { layer, what: "the query", expected, got });
+            return Err(CacheError::Shape {
+                layer,
+                what: "the query",
+                expected,
+                got,
+            });
         }
         Ok(spec)
     }
@@ -190,27 +268,40 @@ impl Step for DiaryStep<'_> {
     fn extend(&mut self, layer: LayerId, rows: Rows) -> Result<(), CacheError> {
         let page = self.pages(&self.cache.spec.layer(layer)?.row, layer, rows)?;
         if self.new.contains_key(&layer) {
-            return Err(CacheError::Order { layer, what: "was written twice" });
+            return Err(CacheError::Order {
+                layer,
+                what: "was written twice",
+            });
         }
         self.new.insert(layer, page);
         Ok(())
     }
     fn attend(&mut self, layer: LayerId, query: Query) -> Result<Attended, CacheError> {
         let spec = self.checked(layer, &query)?;
-        let new = self.new.get(&layer).ok_or(CacheError::Order { layer, what: "was not written yet" })?;
+        let new = self.new.get(&layer).ok_or(CacheError::Order {
+            layer,
+            what: "was not written yet",
+        })?;
         Ok(self.formula(&spec.row, &spec, &query, true, (query.span == Span::All).then_some(new)))
     }
     fn attend_fresh(&mut self, layer: LayerId, rows: Rows, query: Query) -> Result<Attended, CacheError> {
         let spec = self.cache.spec.layer(layer)?.clone();
         let own = |v: &Tensor<3>| Value::Own(v.dims()[2]);
         let [_, heads, key] = rows.key.dims();
-        let row = RowSpec { heads, key, value: rows.value.as_ref().map_or(spec.row.value, own) };
+        let row = RowSpec {
+            heads,
+            key,
+            value: rows.value.as_ref().map_or(spec.row.value, own),
+        };
         let page = self.pages(&row, layer, rows)?;
         Ok(self.formula(&row, &spec, &query, false, Some(&page)))
     }
     fn ready(&self) -> Result<(), CacheError> {
         match self.cache.spec.layers.iter().find(|l| !self.new.contains_key(&l.layer)) {
-            Some(l) => Err(CacheError::Order { layer: l.layer, what: "was not written" }),
+            Some(l) => Err(CacheError::Order {
+                layer: l.layer,
+                what: "was not written",
+            }),
             None => Ok(()),
         }
     }
@@ -219,7 +310,9 @@ impl Step for DiaryStep<'_> {
         let kept = accepted.resolve(&self.chunks.iter().map(|c| c.2).collect::<Vec<_>>())?;
         let mut at = 0;
         for (&(seq, _, n), &keep) in self.chunks.iter().zip(&kept) {
-            let Some((len, pages)) = self.cache.pages.get_mut(&seq) else { continue };
+            let Some((len, pages)) = self.cache.pages.get_mut(&seq) else {
+                continue;
+            };
             *len += keep;
             for spec in &self.cache.spec.layers {
                 let (new, page) = (&self.new[&spec.layer], pages.entry(spec.layer).or_default());
@@ -229,7 +322,10 @@ impl Step for DiaryStep<'_> {
             }
             at += n;
         }
-        Ok(StepReport { kernels: vec!["by hand"], accepted: kept.iter().sum() })
+        Ok(StepReport {
+            kernels: vec!["by hand"],
+            accepted: kept.iter().sum(),
+        })
     }
 }
 

@@ -28,7 +28,9 @@ impl Variant for Ends {
     }
 
     fn fit(&self, shape: &AttentionShape, options: &Options) -> Result<Fit, String> {
-        let ends = options.positive("ends")?.ok_or("say how many rows each end has with cache.ends")?;
+        let ends = options
+            .positive("ends")?
+            .ok_or("say how many rows each end has with cache.ends")?;
         let window = NonZeroUsize::new(ends).ok_or("cache.ends must be at least 1")?;
         Ok(Fit {
             row: shape.native_row(),
@@ -56,7 +58,10 @@ fn it_passes_the_laws() {
 fn it_appears_in_compare() {
     registry::register(&Ends);
     let table = compare("[[variant]]\nname = \"mine\"\nset = { \"cache.variant\" = \"ends\", \"cache.ends\" = 4 }");
-    assert!(table.contains("ends") && table.contains("only the first and the last 4 rows"), "{table}");
+    assert!(
+        table.contains("ends") && table.contains("only the first and the last 4 rows"),
+        "{table}"
+    );
 }
 
 /// The table of an experiment with these cells.
@@ -70,7 +75,10 @@ pub fn compare(cells: &str) -> String {
     let file = folder.path().join("own.toml");
     std::fs::write(&file, text).unwrap();
     let experiment = registry::with_known(|known| kvlab_config::Experiment::load(&file, &[], known)).unwrap();
-    let options = kvlab_lab::CompareOptions { runs: folder.path().join("runs"), ..Default::default() };
+    let options = kvlab_lab::CompareOptions {
+        runs: folder.path().join("runs"),
+        ..Default::default()
+    };
     let comparison = kvlab_lab::compare(&experiment, &options, &mut |_| {}).unwrap();
     assert_eq!(comparison.failed(), []);
     comparison.table(None)

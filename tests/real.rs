@@ -12,7 +12,12 @@ fn root(path: &str) -> PathBuf {
 }
 
 fn ids(value: &Value) -> Vec<u32> {
-    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap() as u32)
+        .collect()
 }
 
 fn expected(folder: &Path) -> (Value, Vec<u8>) {
@@ -30,7 +35,9 @@ fn smollm2() {
     }
     let (expected, tensors) = expected(&root("tests/golden/smollm2"));
     for cache in ["", "variant = \"mha\"", "variant = \"swa\"\nwindow = 2048"] {
-        let mut engine = engine(&format!("[model]\npath = {gguf:?}\n[cache]\ncapacity = \"1100 tokens\"\n{cache}"));
+        let mut engine = engine(&format!(
+            "[model]\npath = {gguf:?}\n[cache]\ncapacity = \"1100 tokens\"\n{cache}"
+        ));
         for (i, prompt) in expected["prompts"].as_array().unwrap().iter().enumerate() {
             let text = prompt["text"].as_str().unwrap();
             let prompt_ids = engine.tokenizer().unwrap().encode(text, false).unwrap();
@@ -46,7 +53,11 @@ fn smollm2() {
                 .unwrap();
             assert!(worst < 2e-3, "{cache:?}, {text}: off by {worst}");
             // The fourth prompt has a step whose two best logits are 0.007 apart: that is still beyond our error.
-            let request = Request { max_new_tokens: 48, sampling: Sampling::default(), ignore_eos: true };
+            let request = Request {
+                max_new_tokens: 48,
+                sampling: Sampling::default(),
+                ignore_eos: true,
+            };
             let done = engine.generate(&[prompt_ids], &request, &mut |_| {}).unwrap();
             assert_eq!(done[0].tokens, ids(&prompt["greedy"]), "{cache:?}, {text}");
             let said = engine.tokenizer().unwrap().decode(&done[0].tokens);
@@ -54,7 +65,10 @@ fn smollm2() {
         }
         let text = std::fs::read_to_string(root("assets/text/alice_95k.txt")).unwrap();
         let all = engine.tokenizer().unwrap().encode(&text, false).unwrap();
-        assert_eq!(all.len() as u64, expected["perplexity"]["total_tokens"].as_u64().unwrap());
+        assert_eq!(
+            all.len() as u64,
+            expected["perplexity"]["total_tokens"].as_u64().unwrap()
+        );
         let (shape, want) = floats(&tensors, "window_nll").unwrap();
         let windows = if cache.is_empty() { shape[0] } else { 1 };
         for window in 0..windows {
@@ -70,14 +84,20 @@ fn smollm2() {
                     }
                 })
                 .unwrap();
-            assert!(worst < 5e-3, "{cache:?}, window {window}: a token's loss is off by {worst}");
+            assert!(
+                worst < 5e-3,
+                "{cache:?}, window {window}: a token's loss is off by {worst}"
+            );
         }
     }
 }
 
 #[test]
 fn stories260k() {
-    let (model, folder) = (root("../shared/models/stories260k"), root("../shared/expected/stories260k"));
+    let (model, folder) = (
+        root("../shared/models/stories260k"),
+        root("../shared/expected/stories260k"),
+    );
     if !model.exists() || !folder.exists() {
         println!("SKIPPED stories260k: no {}", model.display());
         return;

@@ -50,7 +50,11 @@ fn every_variant_is_a_subject() {
     let subjects = cpu();
     for variant in kvlab_engine::registry::built_in() {
         let prefix = format!("{} ", variant.name());
-        assert!(subjects.iter().any(|s| s.name.starts_with(&prefix)), "{}", variant.name());
+        assert!(
+            subjects.iter().any(|s| s.name.starts_with(&prefix)),
+            "{}",
+            variant.name()
+        );
     }
 }
 
@@ -59,10 +63,14 @@ fn every_variant_is_a_subject() {
 fn laws_on_wgpu() {
     crate::on_wgpu("laws::laws_on_wgpu", || {
         let Some(subjects) = wgpu() else { return false };
-        let variants: std::collections::BTreeSet<_> = subjects.iter().filter_map(|s| s.name.split(' ').next()).collect();
+        let variants: std::collections::BTreeSet<_> =
+            subjects.iter().filter_map(|s| s.name.split(' ').next()).collect();
         assert!(variants.len() > 4, "{variants:?}");
         for subject in &subjects {
-            for law in ["a warm cache takes a chunk of any length", "a part and the rest merge to the whole"] {
+            for law in [
+                "a warm cache takes a chunk of any length",
+                "a part and the rest merge to the whole",
+            ] {
                 let start = std::time::Instant::now();
                 check(law, subject);
                 println!("{:.1?} {law}: {}", start.elapsed(), subject.name);

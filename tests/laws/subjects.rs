@@ -58,7 +58,11 @@ fn cases() -> Vec<(&'static str, AttentionShape, Options)> {
         ("swa", windowed(4, heads(4, 2)), none()),
         ("swa", heads(4, 2), options(json!({"window": 4}))),
         ("swa", heads(4, 4), options(json!({"window": 3, "sinks": 2}))),
-        ("swa", windowed(8, heads(4, 2)), options(json!({"window": 4, "sinks": 1}))),
+        (
+            "swa",
+            windowed(8, heads(4, 2)),
+            options(json!({"window": 4, "sinks": 1})),
+        ),
         ("swa", latent(), options(json!({"window": 5}))),
         ("mla", latent(), none()),
         ("mla", windowed(4, latent()), none()),
@@ -169,7 +173,13 @@ pub fn of(variant: &'static dyn Variant, options: serde_json::Value) -> Vec<Subj
     let options = self::options(options);
     let shapes = [heads(4, 2), heads(4, 4), windowed(4, heads(4, 2)), latent()];
     let subjects = shapes.iter().map(|shape| {
-        subject(variant, (shape, &options), variant.layouts()[0], codec::EXACT, &Device::flex())
+        subject(
+            variant,
+            (shape, &options),
+            variant.layouts()[0],
+            codec::EXACT,
+            &Device::flex(),
+        )
     });
     subjects.collect()
 }
@@ -178,7 +188,12 @@ pub fn of(variant: &'static dyn Variant, options: serde_json::Value) -> Vec<Subj
 pub fn wgpu() -> Option<Vec<Subject>> {
     let name = kvlab_config::Device::Wgpu(None);
     let device = kvlab_engine::OpenDevice::open(name).ok()?.device;
-    Some(all(&device, |name| name.contains("f32")).into_iter().step_by(5).collect())
+    Some(
+        all(&device, |name| name.contains("f32"))
+            .into_iter()
+            .step_by(5)
+            .collect(),
+    )
 }
 
 fn all(device: &Device, keep: impl Fn(&str) -> bool) -> Vec<Subject> {
@@ -187,7 +202,11 @@ fn all(device: &Device, keep: impl Fn(&str) -> bool) -> Vec<Subject> {
         let variant = kvlab_engine::registry::variant(name).unwrap();
         for layout in variant.layouts() {
             let plain = ["f32", "f16", "bf16"].map(|name| codec::make(name, &Options::default()).unwrap());
-            let packed = if takes_packed(name, layout, &shape) { packed() } else { Vec::new() };
+            let packed = if takes_packed(name, layout, &shape) {
+                packed()
+            } else {
+                Vec::new()
+            };
             for codec in plain.into_iter().chain(packed) {
                 let fits = plan(variant, &shape, &options, 1);
                 let windowed = shape.visibility.window().is_some() || fits.retention != Retention::All;
@@ -208,7 +227,12 @@ fn all(device: &Device, keep: impl Fn(&str) -> bool) -> Vec<Subject> {
 
 /// Layers 0 and 2 with a window in a ring, layer 1 with everything, layer 3 with a wider window.
 fn hybrid(device: &Device) -> Subject {
-    let shapes = [windowed(4, heads(4, 2)), heads(4, 2), windowed(4, heads(4, 2)), windowed(7, heads(4, 2))];
+    let shapes = [
+        windowed(4, heads(4, 2)),
+        heads(4, 2),
+        windowed(4, heads(4, 2)),
+        windowed(7, heads(4, 2)),
+    ];
     let device_ = device.clone();
     Subject {
         name: "grouped ring+contiguous f32".into(),

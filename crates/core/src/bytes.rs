@@ -6,9 +6,7 @@ use std::iter::Sum;
 use std::ops::{Add, Mul};
 
 /// A number of bytes. `Display` uses binary units: `70272 B`, `128 KiB`, `1.5 GiB`.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Bytes(pub u64);
 
 impl Add for Bytes {

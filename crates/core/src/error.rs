@@ -7,7 +7,9 @@ use thiserror::Error;
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum CacheError {
     /// The storage is too small for this step or fork.
-    #[error("no room in the {what}: {needed} needed, {free} free; raise `cache.capacity` or `cache.sequences`, or feed less")]
+    #[error(
+        "no room in the {what}: {needed} needed, {free} free; raise `cache.capacity` or `cache.sequences`, or feed less"
+    )]
     NoRoom {
         /// Which storage, and in what unit (`"contiguous cache, rows"`).
         what: String,

@@ -44,9 +44,7 @@ mod weights;
 
 pub use attend::{Attended, EMPTY_LSE, Query, Rows, Span};
 pub use bytes::Bytes;
-pub use cache::{
-    Accept, Capabilities, Chunk, Inspected, KvCache, Opened, Step, StepReport, Support, Truncate, Usage,
-};
+pub use cache::{Accept, Capabilities, Chunk, Inspected, KvCache, Opened, Step, StepReport, Support, Truncate, Usage};
 pub use error::CacheError;
 pub use ids::{LayerId, SeqId, TokenId};
 pub use shape::{AttentionShape, LatentShape};

@@ -83,8 +83,7 @@ pub struct LatentWeights {
 }
 
 /// A change of the key and value weights of one layer.
-pub type WeightChange =
-    Arc<dyn Fn(AttentionWeights) -> Result<AttentionWeights, String> + Send + Sync>;
+pub type WeightChange = Arc<dyn Fn(AttentionWeights) -> Result<AttentionWeights, String> + Send + Sync>;
 
 /// What a model does to one of its attention layers so that a variant can hold it.
 #[derive(Clone)]

@@ -26,7 +26,11 @@ impl OpenDevice {
             Name::Wgpu(index) => pick(name, index, gpu::wgpu()?)?,
             Name::Cuda(index) => pick(name, index, gpu::cuda()?)?,
         };
-        Ok(Self { device, name, description })
+        Ok(Self {
+            device,
+            name,
+            description,
+        })
     }
 
     /// Waits until everything asked for so far is done.
@@ -84,7 +88,9 @@ fn describe(device: &Device) -> String {
 /// The processor's name, from the operating system.
 fn cpu_name() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
@@ -140,7 +146,9 @@ mod gpu {
     fn missing(feature: &str) -> EngineError {
         EngineError::Device {
             device: feature.to_owned(),
-            reason: format!("this kvlab was built without it; rebuild with `cargo build --release --features {feature}`"),
+            reason: format!(
+                "this kvlab was built without it; rebuild with `cargo build --release --features {feature}`"
+            ),
         }
     }
 }

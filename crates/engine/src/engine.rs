@@ -116,7 +116,11 @@ impl Engine {
         let vocab = self.model().vocab();
         let bad = tokens.iter().position(|&t| t as usize >= vocab);
         match bad {
-            Some(place) => Err(EngineError::Token { token: tokens[place], place, vocab }),
+            Some(place) => Err(EngineError::Token {
+                token: tokens[place],
+                place,
+                vocab,
+            }),
             None => Ok(()),
         }
     }
@@ -138,7 +142,10 @@ impl Engine {
 
     /// Logits to the host, rows back to back. It waits for the device.
     pub(crate) fn read(&self, logits: Tensor<2>) -> Result<Vec<f32>, EngineError> {
-        let data = logits.try_into_data().map_err(|e| EngineError::Execution(format!("{e:?}")))?;
-        data.try_to_vec::<f32>().map_err(|e| EngineError::Execution(format!("{e:?}")))
+        let data = logits
+            .try_into_data()
+            .map_err(|e| EngineError::Execution(format!("{e:?}")))?;
+        data.try_to_vec::<f32>()
+            .map_err(|e| EngineError::Execution(format!("{e:?}")))
     }
 }

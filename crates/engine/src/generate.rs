@@ -112,12 +112,20 @@ impl Engine {
             self.check_tokens(prompt)?;
             if prompt.len() + request.max_new_tokens > limit {
                 let (prompt, new) = (prompt.len(), request.max_new_tokens);
-                return Err(EngineError::TooLong { prompt, new, limit, what });
+                return Err(EngineError::TooLong {
+                    prompt,
+                    new,
+                    limit,
+                    what,
+                });
             }
         }
         let sampler = |i: usize| {
             let seed = request.sampling.seed.wrapping_add(i as u64);
-            Sampler::new(Sampling { seed, ..request.sampling })
+            Sampler::new(Sampling {
+                seed,
+                ..request.sampling
+            })
         };
         let samplers = (0..prompts.len()).map(sampler).collect::<Result<Vec<_>, _>>()?;
         let mut done: Vec<_> = prompts.iter().map(|p| Generation::new(p.len())).collect();
@@ -155,7 +163,11 @@ impl Engine {
         let stop = self.stop.clone().ignore_eos(request.ignore_eos);
         let vocab = self.model().vocab();
         let remembers = self.cache.capabilities().remembers;
-        let chunk = if remembers { self.config.cache.prefill_chunk } else { usize::MAX };
+        let chunk = if remembers {
+            self.config.cache.prefill_chunk
+        } else {
+            usize::MAX
+        };
         self.device.sync()?;
         let begin = Instant::now();
         running.iter_mut().for_each(|r| r.last = begin);
@@ -210,7 +222,10 @@ impl Engine {
                     Some(_) => generation.gaps.push(gap),
                 }
                 generation.tokens.push(token);
-                on_token(Event { prompt: r.prompt, token });
+                on_token(Event {
+                    prompt: r.prompt,
+                    token,
+                });
                 if generation.tokens.len() < request.max_new_tokens {
                     r.tokens.push(token);
                     still.push(r);

@@ -4,7 +4,12 @@ use crate::EngineError;
 use hf_hub::api::sync::ApiBuilder;
 use std::path::PathBuf;
 
-const OPTIONAL: [&str; 4] = ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
+const OPTIONAL: [&str; 4] = [
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+];
 
 /// Downloads what a model needs (or finds it downloaded) and returns its folder.
 ///
@@ -33,7 +38,6 @@ pub fn fetch(repository: &str) -> Result<PathBuf, EngineError> {
     }
     Ok(config.parent().map(PathBuf::from).unwrap_or_default())
 }
-
 
 /// The files that an index names, each once.
 fn shards(index: &std::path::Path) -> Result<Vec<String>, String> {

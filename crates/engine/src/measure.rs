@@ -32,7 +32,12 @@ impl Engine {
     pub fn measure(&mut self, depth: usize, work: Work) -> Result<(Duration, Vec<&'static str>), EngineError> {
         let (limit, what) = self.limit();
         if depth + work.tokens() > limit {
-            return Err(EngineError::TooLong { prompt: depth, new: work.tokens(), limit, what });
+            return Err(EngineError::TooLong {
+                prompt: depth,
+                new: work.tokens(),
+                limit,
+                what,
+            });
         }
         let vocab = self.model().vocab() as u64;
         // Any ids do; these differ from place to place.
@@ -53,7 +58,11 @@ impl Engine {
     ) -> Result<(Duration, Vec<&'static str>), EngineError> {
         let remembers = self.cache.capabilities().remembers;
         // A cache without memory is fed everything at once.
-        let chunk = if remembers { self.config.cache.prefill_chunk } else { usize::MAX };
+        let chunk = if remembers {
+            self.config.cache.prefill_chunk
+        } else {
+            usize::MAX
+        };
         if remembers {
             self.feed(seq, tokens, 0, depth, chunk)?;
         }

@@ -30,8 +30,14 @@ impl CachePlan {
         let mut groups: Vec<(&'static dyn Variant, Plan)> = Vec::new();
         let mut adaptations = Vec::new();
         let options = options(config)?;
-        let page_size = options.positive("page_size").map_err(EngineError::Setting)?.unwrap_or(DEFAULT_PAGE_SIZE);
-        let prefix_sharing = options.flag("prefix_sharing").map_err(EngineError::Setting)?.unwrap_or(false);
+        let page_size = options
+            .positive("page_size")
+            .map_err(EngineError::Setting)?
+            .unwrap_or(DEFAULT_PAGE_SIZE);
+        let prefix_sharing = options
+            .flag("prefix_sharing")
+            .map_err(EngineError::Setting)?
+            .unwrap_or(false);
         for layer in 0..model.layers() {
             let shape = model.attention(layer);
             let variant = match &config.variant {
@@ -45,7 +51,12 @@ impl CachePlan {
                 layer,
                 reason,
             })?;
-            let Fit { row, retention, adaptation, exactness } = fit;
+            let Fit {
+                row,
+                retention,
+                adaptation,
+                exactness,
+            } = fit;
             adaptations.push(adaptation);
             let windowed = shape.visibility.window().is_some() || retention != Retention::All;
             let layout = layout(variant, config.layout.as_deref(), windowed)?;
@@ -57,7 +68,12 @@ impl CachePlan {
                     variant.name()
                 )));
             }
-            let plan = LayerPlan { layer, shape, row, codecs };
+            let plan = LayerPlan {
+                layer,
+                shape,
+                row,
+                codecs,
+            };
             let same = groups.iter_mut().find(|(v, group)| {
                 v.name() == variant.name()
                     && group.layout == layout

@@ -192,6 +192,9 @@ fn dtype(weights: Weights, device: &OpenDevice) -> Result<DType, EngineError> {
     }
     Err(EngineError::Device {
         device: device.name.to_string(),
-        reason: format!("{} has no {name} numbers; set model.weights = \"f32\"", device.description),
+        reason: format!(
+            "{} has no {name} numbers; set model.weights = \"f32\"",
+            device.description
+        ),
     })
 }

@@ -68,7 +68,9 @@ pub fn with_known<T>(f: impl FnOnce(&Known<'_>) -> T) -> T {
             LayoutInfo::new("ring", &[]),
             LayoutInfo::new("paged", &["page_size", "prefix_sharing"]),
         ];
-        let codecs = codec::ALL.iter().map(|family| CodecInfo::new(family.name, family.options));
+        let codecs = codec::ALL
+            .iter()
+            .map(|family| CodecInfo::new(family.name, family.options));
         (layouts.to_vec(), codecs.collect())
     });
     let variants = variants().into_iter().map(|v| match v.layouts() {

@@ -19,7 +19,12 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let (limit, what) = self.limit();
         if tokens.len() > limit {
-            return Err(EngineError::TooLong { prompt: tokens.len(), new: 0, limit, what });
+            return Err(EngineError::TooLong {
+                prompt: tokens.len(),
+                new: 0,
+                limit,
+                what,
+            });
         }
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);

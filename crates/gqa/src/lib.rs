@@ -8,8 +8,7 @@
 //! What it does not do: more KV heads than the weights have (that is `mha`), and latent weights.
 
 use kvlab_core::{
-    Adaptation, AttentionShape, AttentionWeights, Exactness, HeadWeights, KvCache, Matrix,
-    Retention, RowSpec, Value,
+    Adaptation, AttentionShape, AttentionWeights, Exactness, HeadWeights, KvCache, Matrix, Retention, RowSpec, Value,
 };
 use kvlab_store::{BuildError, Fit, Options, Plan, Variant};
 use std::sync::Arc;
@@ -78,7 +77,9 @@ impl Variant for Mqa {
 
 fn fit(shape: &AttentionShape, heads: usize) -> Result<Fit, String> {
     if shape.latent.is_some() {
-        return Err("the model's attention is latent (MLA): its keys and values have no heads to pool; use mla or mha".into());
+        return Err(
+            "the model's attention is latent (MLA): its keys and values have no heads to pool; use mla or mha".into(),
+        );
     }
     if heads > shape.kv_heads || !shape.kv_heads.is_multiple_of(heads) {
         return Err(format!(
@@ -94,18 +95,12 @@ fn fit(shape: &AttentionShape, heads: usize) -> Result<Fit, String> {
     let (adaptation, exactness) = if heads == shape.kv_heads {
         (Adaptation::Keep, Exactness::Exact)
     } else {
-        let reason = format!(
-            "{} KV heads mean-pooled to {heads}, without training",
-            shape.kv_heads
-        );
+        let reason = format!("{} KV heads mean-pooled to {heads}, without training", shape.kv_heads);
         let pool = move |weights| match weights {
             AttentionWeights::Heads(w) => Ok(AttentionWeights::Heads(pool(&w, heads))),
             AttentionWeights::Latent(_) => Err("latent weights have no heads to pool".into()),
         };
-        (
-            Adaptation::Weights(Arc::new(pool)),
-            Exactness::Lossy(vec![reason]),
-        )
+        (Adaptation::Weights(Arc::new(pool)), Exactness::Lossy(vec![reason]))
     };
     Ok(Fit {
         row,

@@ -147,8 +147,15 @@ fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) 
     let (heads, tokens, value_dim) = (input.row.heads, chunk.tokens.len(), input.row.value_dim());
     let device = input.query.q.device();
     // All queries that share a KV head meet its rows in one product: [heads, group * tokens, key dim].
-    let q = input.query.q.clone().cast(DType::F32).narrow(0, chunk.tokens.start, tokens);
-    let q = q.swap_dims(0, 1).reshape([heads, query_heads / heads * tokens, key_dim]);
+    let q = input
+        .query
+        .q
+        .clone()
+        .cast(DType::F32)
+        .narrow(0, chunk.tokens.start, tokens);
+    let q = q
+        .swap_dims(0, 1)
+        .reshape([heads, query_heads / heads * tokens, key_dim]);
 
     let past = groups(&chunk.past).into_iter().map(|runs| Block::stored(input, &runs));
     let fresh = input.fresh.map(|fresh| {
@@ -161,7 +168,11 @@ fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) 
     if let Some(sinks) = &input.query.sinks {
         // A learned sink is one more score in the softmax, without a value.
         let sink = State {
-            max: sinks.clone().cast(DType::F32).reshape([query_heads, 1, 1]).expand([query_heads, tokens, 1]),
+            max: sinks
+                .clone()
+                .cast(DType::F32)
+                .reshape([query_heads, 1, 1])
+                .expand([query_heads, tokens, 1]),
             sum: Tensor::ones([query_heads, tokens, 1], (&device, DType::F32)),
             out: Tensor::zeros([heads, query_heads / heads * tokens, value_dim], (&device, DType::F32)),
         };

@@ -58,9 +58,11 @@ pub fn factorise(shape: &AttentionShape, weights: &HeadWeights, rank: usize) -> 
     }
     Ok(LatentWeights {
         down,
-        rope_bias: weights.key_bias.as_ref().filter(|_| rope.rows > 0).map(|bias| {
-            (0..rope.rows).map(|i| bias[rope_row(i)]).collect()
-        }),
+        rope_bias: weights
+            .key_bias
+            .as_ref()
+            .filter(|_| rope.rows > 0)
+            .map(|bias| (0..rope.rows).map(|i| bias[rope_row(i)]).collect()),
         rope,
         rope_blocks: heads,
         up_key: expand(0, nope),

@@ -14,9 +14,7 @@ mod factorise;
 
 pub use factorise::factorise;
 
-use kvlab_core::{
-    Adaptation, AttentionShape, AttentionWeights, Exactness, KvCache, Retention, RowSpec, Value,
-};
+use kvlab_core::{Adaptation, AttentionShape, AttentionWeights, Exactness, KvCache, Retention, RowSpec, Value};
 use kvlab_store::{BuildError, Fit, Options, Plan, Variant};
 use std::sync::Arc;
 
@@ -47,7 +45,9 @@ impl Variant for Mla {
             exactness: Exactness::Exact,
         };
         // The stack of projections has no more ranks than either of its sides.
-        let full = shape.hidden.min(shape.kv_heads * (shape.key - shape.rotary + shape.value));
+        let full = shape
+            .hidden
+            .min(shape.kv_heads * (shape.key - shape.rotary + shape.value));
         match (shape.latent, rank) {
             (Some(latent), Some(rank)) if rank != latent.rank => Err(format!(
                 "the model's latent has {} values; compressing it further to {RANK} = {rank} is not built",
@@ -57,18 +57,13 @@ impl Variant for Mla {
             (None, None) => Err(format!(
                 "the model has no latent of its own; say its size with cache.{RANK} ({full} is exact)"
             )),
-            (None, Some(rank)) if rank > full => Err(format!(
-                "{RANK} = {rank} is more than the full rank of {full}"
-            )),
+            (None, Some(rank)) if rank > full => Err(format!("{RANK} = {rank} is more than the full rank of {full}")),
             (None, Some(rank)) => {
-                let reason =
-                    format!("keys and values factorised to rank {rank} of {full}, without training");
+                let reason = format!("keys and values factorised to rank {rank} of {full}, without training");
                 let rope = shape.kv_heads * shape.rotary;
                 let shape = shape.clone();
                 let change = move |weights| match weights {
-                    AttentionWeights::Heads(w) => {
-                        factorise(&shape, &w, rank).map(AttentionWeights::Latent)
-                    }
+                    AttentionWeights::Heads(w) => factorise(&shape, &w, rank).map(AttentionWeights::Latent),
                     latent @ AttentionWeights::Latent(_) => Ok(latent),
                 };
                 Ok(Fit {

@@ -5,8 +5,8 @@ use crate::step::StoredStep;
 use crate::{Codec, Kernel, LayerStore, Layout};
 use burn::tensor::{Device, Tensor};
 use kvlab_core::{
-    Bytes, CacheError, CacheSpec, Capabilities, Chunk, Inspected, KvCache, LayerId, LayerSpec, Opened, Rows,
-    SeqId, Step, Support, TokenId, Usage, Value,
+    Bytes, CacheError, CacheSpec, Capabilities, Chunk, Inspected, KvCache, LayerId, LayerSpec, Opened, Rows, SeqId,
+    Step, Support, TokenId, Usage, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -242,7 +242,9 @@ impl KvCache for StoredCache {
         let layer = self.layers.get(&layer).ok_or(CacheError::UnknownLayer(layer))?;
         let row = layer.spec.row;
         let read = |codec: &dyn Codec, planes: fn(&LayerStore) -> &[crate::Plane], dim: usize| {
-            let parts = runs.iter().map(|&run| codec.decode(planes(&layer.store.run(run).detached())));
+            let parts = runs
+                .iter()
+                .map(|&run| codec.decode(planes(&layer.store.run(run).detached())));
             let parts: Vec<_> = parts.collect();
             match parts.is_empty() {
                 true => Tensor::zeros([0, row.heads, dim], &self.device),
@@ -250,7 +252,10 @@ impl KvCache for StoredCache {
             }
         };
         Ok(Inspected {
-            positions: runs.iter().flat_map(|run| run.position..run.position + run.len).collect(),
+            positions: runs
+                .iter()
+                .flat_map(|run| run.position..run.position + run.len)
+                .collect(),
             rows: Rows {
                 key: read(layer.codecs[0], |store| &store.key, row.key),
                 value: match row.value {
@@ -272,4 +277,3 @@ impl KvCache for StoredCache {
         Ok(Box::new(StoredStep::new(self, &growths)))
     }
 }
-

@@ -2,8 +2,8 @@
 
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
-    Accept, Attended, CacheError, CacheSpec, Capabilities, Chunk, Exactness, Inspected, KvCache, LayerId,
-    Opened, Query, Rows, SeqId, Step, StepReport, TokenId, Usage,
+    Accept, Attended, CacheError, CacheSpec, Capabilities, Chunk, Exactness, Inspected, KvCache, LayerId, Opened,
+    Query, Rows, SeqId, Step, StepReport, TokenId, Usage,
 };
 use std::collections::BTreeMap;
 
@@ -98,7 +98,11 @@ impl KvCache for Grouped {
         }
         // A prefix counts as far as every group has it.
         let reused = opened.iter().map(|o| o.reused).min().unwrap_or(0);
-        let able = self.groups.iter().zip(&opened).all(|(group, o)| group.can_truncate(o.seq, reused).is_ok());
+        let able = self
+            .groups
+            .iter()
+            .zip(&opened)
+            .all(|(group, o)| group.can_truncate(o.seq, reused).is_ok());
         let reused = if able { reused } else { 0 };
         for (group, o) in self.groups.iter_mut().zip(&mut opened) {
             if able {

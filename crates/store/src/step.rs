@@ -5,8 +5,8 @@ use crate::layout::{Growth, Run};
 use crate::{ChunkRows, Fresh, Input, Kernel, LayerStore, codec};
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
-    Accept, Attended, Bytes, CacheError, LayerId, LayerSpec, Query, Retention, RowSpec, Rows, Span, Step,
-    SeqId, StepReport, TokenId, Value,
+    Accept, Attended, Bytes, CacheError, LayerId, LayerSpec, Query, Retention, RowSpec, Rows, SeqId, Span, Step,
+    StepReport, TokenId, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,10 +188,7 @@ impl Step for StoredStep<'_> {
             row,
             store: &LayerStore::default(),
             codecs,
-            fresh: Some(Fresh {
-                rows: &fresh,
-                codecs,
-            }),
+            fresh: Some(Fresh { rows: &fresh, codecs }),
             chunks: &chunks,
             visibility: spec.visibility,
             retention: spec.retention,
@@ -284,9 +281,7 @@ fn check_rows(layer: LayerId, tokens: usize, row: RowSpec, rows: &Rows) -> Resul
     };
     check("the key rows", [tokens, row.heads, row.key], rows.key.dims())?;
     match (row.value, &rows.value) {
-        (Value::Own(dim), Some(value)) => {
-            check("the value rows", [tokens, row.heads, dim], value.dims())
-        }
+        (Value::Own(dim), Some(value)) => check("the value rows", [tokens, row.heads, dim], value.dims()),
         (Value::PrefixOfKey(dim), None) if dim <= row.key => Ok(()),
         (Value::PrefixOfKey(_), _) => Err(CacheError::Order {
             layer,

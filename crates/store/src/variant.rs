@@ -4,10 +4,7 @@ use crate::cache::{Adopt, Parts, StoredCache};
 use crate::layout::{Contiguous, Paged, Reach, Ring};
 use crate::{Codec, Kernel, Layout};
 use burn::tensor::Device;
-use kvlab_core::{
-    Adaptation, AttentionShape, CacheSpec, Exactness, KvCache, LayerId, LayerSpec, Retention,
-    RowSpec,
-};
+use kvlab_core::{Adaptation, AttentionShape, CacheSpec, Exactness, KvCache, LayerId, LayerSpec, Retention, RowSpec};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use thiserror::Error;
@@ -85,7 +82,12 @@ impl Options {
     /// If it is there and is something else.
     pub fn flag(&self, key: &str) -> Result<Option<bool>, String> {
         let value = self.0.get(key);
-        value.map(|v| v.as_bool().ok_or_else(|| format!("cache.{key} must be true or false, not {v}"))).transpose()
+        value
+            .map(|v| {
+                v.as_bool()
+                    .ok_or_else(|| format!("cache.{key} must be true or false, not {v}"))
+            })
+            .transpose()
     }
 
     /// A whole number of at least 0.
@@ -180,7 +182,10 @@ impl Plan {
             "paged" => {
                 let pages = capacity.div_ceil(self.page_size);
                 // Sinks are seen only where the model's own window does not hide them.
-                let reach = Reach { window: window.unwrap_or(usize::MAX), sinks: if seen.is_none() { sinks } else { 0 } };
+                let reach = Reach {
+                    window: window.unwrap_or(usize::MAX),
+                    sinks: if seen.is_none() { sinks } else { 0 },
+                };
                 let count = pages * sequences;
                 let paged = Paged::<RandomState>::new(self.page_size, count, reach, self.prefix_sharing);
                 Ok((Box::new(paged), pages * self.page_size))

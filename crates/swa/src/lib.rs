@@ -44,7 +44,9 @@ impl Variant for Swa {
                 return Err("the model sees every row; say how many the cache keeps with cache.window".into());
             }
             (Some(window), Some(own)) if window.get() >= own && sinks > 0 => {
-                return Err(format!("cache.sinks has no effect: the model's own window of {own} tokens hides them"));
+                return Err(format!(
+                    "cache.sinks has no effect: the model's own window of {own} tokens hides them"
+                ));
             }
             (Some(window), Some(own)) if window.get() >= own => (Retention::All, Exactness::Exact),
             (Some(window), _) => {

@@ -48,7 +48,12 @@ pub fn real() -> Vec<Case> {
     let smollm2 = || heads(9, 3, 64);
     let llama_1b = || heads(32, 4, 64);
     let deepseek_lite = || latent(16, 512, 64);
-    let case = |name, shape, depth, chunk| Case { name, shape, depth, chunk };
+    let case = |name, shape, depth, chunk| Case {
+        name,
+        shape,
+        depth,
+        chunk,
+    };
     vec![
         case("smollm2 decode @ 512", smollm2(), 512, 1),
         case("smollm2 decode @ 2048", smollm2(), 2048, 1),
@@ -62,7 +67,12 @@ pub fn real() -> Vec<Case> {
 
 /// The same geometries cut down, with lengths on both sides of what kernels cut at.
 pub fn small() -> Vec<Case> {
-    let case = |name, shape, depth, chunk| Case { name, shape, depth, chunk };
+    let case = |name, shape, depth, chunk| Case {
+        name,
+        shape,
+        depth,
+        chunk,
+    };
     vec![
         case("nothing stored", heads(4, 2, 8), 0, 1),
         case("one of each", heads(4, 2, 8), 1, 1),
@@ -70,7 +80,12 @@ pub fn small() -> Vec<Case> {
         case("a block exactly", heads(2, 1, 4), 1024, 1),
         case("a block and one", heads(2, 1, 4), 1025, 2),
         case("two blocks and a chunk", heads(2, 2, 4), 2048, 5),
-        case("a window in the middle of a block", windowed(700, heads(2, 1, 4)), 1500, 9),
+        case(
+            "a window in the middle of a block",
+            windowed(700, heads(2, 1, 4)),
+            1500,
+            9,
+        ),
         case("one head for all", heads(8, 1, 16), 40, 4),
         case("a latent", latent(4, 12, 4), 33, 3),
     ]

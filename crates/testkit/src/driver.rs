@@ -4,9 +4,7 @@
 use crate::oracle::{self, Extras, Row};
 use crate::{Layer, Size, Subject};
 use burn::tensor::{Device, Tensor, TensorData};
-use kvlab_core::{
-    Accept, Chunk, EMPTY_LSE, KvCache, LayerId, Query, Rows, SeqId, Span, TokenId, Value,
-};
+use kvlab_core::{Accept, Chunk, EMPTY_LSE, KvCache, LayerId, Query, Rows, SeqId, Span, TokenId, Value};
 
 /// Values between -1 and 1 without a pattern, from the words that seed them.
 fn noise(words: [u64; 5], n: usize) -> Vec<f64> {
@@ -88,7 +86,10 @@ pub fn row_tensors(layer: &Layer, rows: &[Row], device: &Device) -> Rows {
 /// Tensors back to rows: the inverse of [`row_tensors`].
 fn rows_of(layer: &Layer, tensors: Rows) -> Vec<Row> {
     let keys = numbers(tensors.key);
-    let own = tensors.value.map(numbers).unwrap_or_else(|| vec![Vec::new(); keys.len()]);
+    let own = tensors
+        .value
+        .map(numbers)
+        .unwrap_or_else(|| vec![Vec::new(); keys.len()]);
     let pairs = keys.into_iter().zip(own);
     pairs
         .map(|(key, own)| Row {
@@ -149,7 +150,12 @@ impl<'a> Driver<'a> {
     pub fn open_with(&mut self, prompt: &[TokenId]) -> Seq {
         let opened = self.cache.open(prompt).unwrap();
         if self.cache.capabilities().remembers {
-            assert_eq!(self.cache.len(opened.seq).unwrap(), opened.reused, "{}", self.subject.name);
+            assert_eq!(
+                self.cache.len(opened.seq).unwrap(),
+                opened.reused,
+                "{}",
+                self.subject.name
+            );
         }
         Seq {
             id: opened.seq,
@@ -180,7 +186,10 @@ impl<'a> Driver<'a> {
             .collect();
         let chunks = fed.iter().map(|(seq, _, tokens)| Chunk { seq: *seq, tokens });
         let chunks: Vec<_> = chunks.collect();
-        let mut step = self.cache.begin(&chunks).unwrap_or_else(|e| panic!("{name}: begin: {e}"));
+        let mut step = self
+            .cache
+            .begin(&chunks)
+            .unwrap_or_else(|e| panic!("{name}: begin: {e}"));
         let positions = step.positions().clone().into_data().convert::<i64>();
         let want: Vec<i64> = fed
             .iter()
@@ -190,7 +199,10 @@ impl<'a> Driver<'a> {
 
         let mut by_layer = Vec::new();
         for (id, layer) in self.subject.layers.iter().enumerate() {
-            let new: Vec<Row> = fed.iter().flat_map(|(_, start, t)| rows(layer, id, t, *start)).collect();
+            let new: Vec<Row> = fed
+                .iter()
+                .flat_map(|(_, start, t)| rows(layer, id, t, *start))
+                .collect();
             let queries: Vec<_> = fed
                 .iter()
                 .flat_map(|(_, start, tokens)| {
@@ -205,7 +217,8 @@ impl<'a> Driver<'a> {
             let attended = attended.unwrap_or_else(|e| panic!("{name}: {e}"));
             by_layer.push(numbers(attended.out));
         }
-        step.commit(accept.clone()).unwrap_or_else(|e| panic!("{name}: commit: {e}"));
+        step.commit(accept.clone())
+            .unwrap_or_else(|e| panic!("{name}: commit: {e}"));
 
         let lengths: Vec<_> = batch.iter().map(|(_, new)| new.len()).collect();
         let accepted = accept.resolve(&lengths).unwrap();
@@ -303,8 +316,7 @@ impl<'a> Driver<'a> {
                         before,
                         from,
                     };
-                    let (want, want_lse) =
-                        oracle::attend(layer, every, &queries[i], at, scale(layer), &extras);
+                    let (want, want_lse) = oracle::attend(layer, every, &queries[i], at, scale(layer), &extras);
                     let error = distance(&want, &out[i]);
                     let span = (from, before);
                     assert!(

@@ -2,9 +2,7 @@
 
 use crate::driver::{Driver, Seq, distance, numbers, row_tensors, rows, stored, tensor, tokens};
 use crate::{Size, Subject};
-use kvlab_core::{
-    Accept, Bytes, CacheError, Chunk, Inspected, LayerId, Query, SeqId, Truncate, Value,
-};
+use kvlab_core::{Accept, Bytes, CacheError, Chunk, Inspected, LayerId, Query, SeqId, Truncate, Value};
 
 /// A law: what it is called, and how it is checked.
 pub type Law = (&'static str, fn(&Subject));
@@ -43,7 +41,11 @@ const LENGTHS: [usize; 9] = [1, 2, 3, 4, 5, 7, 8, 9, 17];
 
 fn chunking(subject: &Subject) {
     let lengths: &[usize] = if subject.thorough { &LENGTHS } else { &[4, 9, 17] };
-    let chunks: &[usize] = if subject.thorough { &[1, 2, 3, 4, 5, 7, 10, 17] } else { &[1, 5, 17] };
+    let chunks: &[usize] = if subject.thorough {
+        &[1, 2, 3, 4, 5, 7, 10, 17]
+    } else {
+        &[1, 5, 17]
+    };
     for &length in lengths {
         let all = tokens(1, length);
         for &chunk in chunks {
@@ -95,7 +97,11 @@ fn batch(subject: &Subject) {
             let mut slots: Vec<Option<&mut Seq>> = seqs.iter_mut().map(Some).collect();
             let mut chunks: Vec<(&mut Seq, &[u32])> = Vec::new();
             for &i in &order {
-                let new = if step == 0 { prompts[i].as_slice() } else { next.as_slice() };
+                let new = if step == 0 {
+                    prompts[i].as_slice()
+                } else {
+                    next.as_slice()
+                };
                 chunks.push((slots[i].take().unwrap(), new));
             }
             let got = driver.step(&mut chunks, &Accept::All);
@@ -283,16 +289,28 @@ fn full(subject: &Subject) {
         seqs.push(seq);
     }
     let last = seqs.len() - 1;
-    assert!(last >= size.sequences, "{}: room for {last} sequences only", subject.name);
+    assert!(
+        last >= size.sequences,
+        "{}: room for {last} sequences only",
+        subject.name
+    );
     // A batch is refused as a whole.
-    assert!(!fits(&mut driver, &[(seqs[0].id, 1), (seqs[last].id, 4)]), "{}", subject.name);
+    assert!(
+        !fits(&mut driver, &[(seqs[0].id, 1), (seqs[last].id, 4)]),
+        "{}",
+        subject.name
+    );
     let before = driver.cache.usage();
     match driver.cache.fork(seqs[0].id) {
         Ok(seq) => driver.cache.close(seq).unwrap(),
         Err(error) => {
             let able = driver.cache.capabilities().fork.is_ok();
             let right = matches!(error, CacheError::NoRoom { .. } | CacheError::Unsupported { .. });
-            assert!(right && able == matches!(error, CacheError::NoRoom { .. }), "{}: {error}", subject.name);
+            assert!(
+                right && able == matches!(error, CacheError::NoRoom { .. }),
+                "{}: {error}",
+                subject.name
+            );
         }
     }
     assert_eq!(driver.cache.usage(), before, "{}", subject.name);
@@ -347,7 +365,11 @@ fn prefix(subject: &Subject) {
         return;
     }
     let mut found = 0;
-    for &common in if subject.thorough { &[1, 3, 4, 5, 8, 9, 13][..] } else { &[9] } {
+    for &common in if subject.thorough {
+        &[1, 3, 4, 5, 8, 9, 13][..]
+    } else {
+        &[9]
+    } {
         for closed in [false, true] {
             let mut driver = Driver::new(subject, ROOMY);
             let first: Vec<_> = tokens(1, common).into_iter().chain(tokens(2, 4)).collect();
@@ -372,11 +394,21 @@ fn prefix(subject: &Subject) {
             }
         }
     }
-    assert!(found > 0, "{}: says that it finds prefixes, and found none", subject.name);
+    assert!(
+        found > 0,
+        "{}: says that it finds prefixes, and found none",
+        subject.name
+    );
 }
 
 fn bytes(subject: &Subject) {
-    for size in [ROOMY, Size { capacity: 20, sequences: 1 }] {
+    for size in [
+        ROOMY,
+        Size {
+            capacity: 20,
+            sequences: 1,
+        },
+    ] {
         let mut driver = Driver::new(subject, size);
         let spec = driver.cache.spec().clone();
         assert_eq!(driver.cache.usage().reserved, spec.allocated(), "{}", subject.name);
@@ -384,7 +416,11 @@ fn bytes(subject: &Subject) {
         for n in [1, 1, 3, 2, 6, 1] {
             driver.feed(&mut seq, &tokens(n as u64, n));
             let usage = driver.cache.usage();
-            let len = if driver.cache.capabilities().remembers { seq.tokens.len() } else { 0 };
+            let len = if driver.cache.capabilities().remembers {
+                seq.tokens.len()
+            } else {
+                0
+            };
             assert_eq!(usage.used(), spec.used_at(len), "{} at {len}", subject.name);
             assert_eq!(usage.reserved, spec.allocated(), "{}", subject.name);
             assert!(usage.peak >= usage.reserved, "{}", subject.name);
@@ -415,7 +451,9 @@ fn inspect(subject: &Subject) {
     }
     for round in 0..5 {
         driver.feed(&mut seq, &tokens(round, 1 + 2 * round as usize));
-        let shown: Vec<_> = (0..subject.layers.len()).map(|i| driver.cache.inspect(seq.id, LayerId(i)).unwrap()).collect();
+        let shown: Vec<_> = (0..subject.layers.len())
+            .map(|i| driver.cache.inspect(seq.id, LayerId(i)).unwrap())
+            .collect();
         for (id, layer) in subject.layers.iter().enumerate() {
             let Inspected { positions, rows: shown } = &shown[id];
             let given = stored(subject, layer, rows(layer, id, &seq.tokens, 0));
@@ -424,19 +462,27 @@ fn inspect(subject: &Subject) {
             for (i, &at) in positions.iter().enumerate() {
                 // A cache may store a row for each query head that shares it.
                 let each = keys[i].len() / layer.row.heads;
-                let repeated = |heads: &[Vec<f64>]| heads.iter().flat_map(|h| vec![h.clone(); each]).collect::<Vec<_>>();
+                let repeated =
+                    |heads: &[Vec<f64>]| heads.iter().flat_map(|h| vec![h.clone(); each]).collect::<Vec<_>>();
                 let close = |got: &[Vec<f64>], given: &[Vec<f64>]| {
                     let error = distance(got, &repeated(given));
-                    assert!(error <= subject.tolerance, "{}: row {at} reads back off by {error:e}", subject.name);
+                    assert!(
+                        error <= subject.tolerance,
+                        "{}: row {at} reads back off by {error:e}",
+                        subject.name
+                    );
                 };
                 close(&keys[i], &given[at].key);
                 if let Some(values) = &values {
                     close(&values[i], &given[at].value);
                 }
             }
-            let seen = |at: usize| layer.visibility.sees(seq.tokens.len(), at) && layer.retention.keeps(seq.tokens.len(), at);
+            let seen =
+                |at: usize| layer.visibility.sees(seq.tokens.len(), at) && layer.retention.keeps(seq.tokens.len(), at);
             let remembered = driver.cache.capabilities().remembers;
-            let missing: Vec<_> = (0..seq.tokens.len()).filter(|at| remembered && seen(*at) && !positions.contains(at)).collect();
+            let missing: Vec<_> = (0..seq.tokens.len())
+                .filter(|at| remembered && seen(*at) && !positions.contains(at))
+                .collect();
             assert_eq!(missing, [0; 0], "{}: rows that the next token sees", subject.name);
         }
     }
@@ -451,14 +497,30 @@ fn misuse(subject: &Subject) {
     let chunk = |seq| Chunk { seq, tokens: &one };
     let nobody = SeqId(u64::MAX);
     let begin = |driver: &mut Driver<'_>, batch: &[Chunk<'_>]| driver.cache.begin(batch).map(|_| ());
-    assert_eq!(begin(&mut driver, &[chunk(nobody)]), Err(CacheError::UnknownSequence(nobody)), "{name}");
-    assert!(matches!(driver.cache.truncate(nobody, 0), Err(CacheError::UnknownSequence(_))), "{name}");
+    assert_eq!(
+        begin(&mut driver, &[chunk(nobody)]),
+        Err(CacheError::UnknownSequence(nobody)),
+        "{name}"
+    );
+    assert!(
+        matches!(driver.cache.truncate(nobody, 0), Err(CacheError::UnknownSequence(_))),
+        "{name}"
+    );
     assert!(driver.cache.fork(nobody).is_err(), "{name}");
     assert!(driver.cache.len(nobody).is_err(), "{name}");
     let twice = begin(&mut driver, &[chunk(seq.id), chunk(seq.id)]);
-    assert!(matches!(twice, Err(CacheError::DuplicateSequence(_))), "{name}: {twice:?}");
-    let empty = Chunk { seq: seq.id, tokens: &[] };
-    assert!(matches!(begin(&mut driver, &[empty]), Err(CacheError::EmptyChunk(_))), "{name}");
+    assert!(
+        matches!(twice, Err(CacheError::DuplicateSequence(_))),
+        "{name}: {twice:?}"
+    );
+    let empty = Chunk {
+        seq: seq.id,
+        tokens: &[],
+    };
+    assert!(
+        matches!(begin(&mut driver, &[empty]), Err(CacheError::EmptyChunk(_))),
+        "{name}"
+    );
 
     let layer = &subject.layers[0];
     let start = if driver.cache.capabilities().remembers { 5 } else { 0 };
@@ -469,17 +531,26 @@ fn misuse(subject: &Subject) {
     let right = || query(1, layer.query_heads, layer.row.key);
     let mut step = driver.cache.begin(&[chunk(seq.id)]).unwrap();
     let out_of_order = step.attend(LayerId(0), right());
-    assert!(matches!(out_of_order, Err(CacheError::Order { .. })), "{name}: attend before extend");
+    assert!(
+        matches!(out_of_order, Err(CacheError::Order { .. })),
+        "{name}: attend before extend"
+    );
     let unknown = step.extend(LayerId(999), good());
     assert_eq!(unknown, Err(CacheError::UnknownLayer(LayerId(999))), "{name}");
     let two = row_tensors(layer, &rows(layer, 0, &tokens(3, 2), start), &subject.device);
-    assert!(matches!(step.extend(LayerId(0), two), Err(CacheError::Shape { .. })), "{name}: two rows");
+    assert!(
+        matches!(step.extend(LayerId(0), two), Err(CacheError::Shape { .. })),
+        "{name}: two rows"
+    );
     let mut other = good();
     other.value = match layer.row.value {
         Value::Own(_) => None,
         Value::PrefixOfKey(_) => Some(other.key.clone()),
     };
-    assert!(step.extend(LayerId(0), other).is_err(), "{name}: value missing or too many");
+    assert!(
+        step.extend(LayerId(0), other).is_err(),
+        "{name}: value missing or too many"
+    );
     step.extend(LayerId(0), good()).unwrap();
     let again = step.extend(LayerId(0), good());
     assert!(matches!(again, Err(CacheError::Order { .. })), "{name}: extended twice");
@@ -494,7 +565,10 @@ fn misuse(subject: &Subject) {
     if subject.layers.len() > 1 {
         assert!(step.ready().is_err(), "{name}");
         let unfinished = step.commit(Accept::All);
-        assert!(matches!(unfinished, Err(CacheError::Order { .. })), "{name}: {unfinished:?}");
+        assert!(
+            matches!(unfinished, Err(CacheError::Order { .. })),
+            "{name}: {unfinished:?}"
+        );
     } else {
         drop(step);
     }

@@ -27,9 +27,7 @@ pub(super) fn build(vocab: &GgufVocab) -> Result<(Library, Pieces), TextError> {
             }
             _ => {
                 return Err(TextError::Vocabulary {
-                    reason: format!(
-                        "merge {rank} is {merge:?}, not two tokens with a space between"
-                    ),
+                    reason: format!("merge {rank} is {merge:?}, not two tokens with a space between"),
                 });
             }
         }
@@ -69,19 +67,10 @@ pub(super) fn ids_by_text(vocab: &GgufVocab) -> Vocab {
 /// Makes the control and user-defined tokens whole: they are cut out of a text before it is split.
 pub(super) fn add_tokens(library: &mut Library, vocab: &GgufVocab) {
     let (mut special, mut plain) = (Vec::new(), Vec::new());
-    for (id, text) in vocab
-        .tokens
-        .iter()
-        .enumerate()
-        .filter(|(_, text)| !text.is_empty())
-    {
+    for (id, text) in vocab.tokens.iter().enumerate().filter(|(_, text)| !text.is_empty()) {
         match vocab.token_type(id) {
-            kind if kind.is_special() => {
-                special.push(AddedToken::from(text.as_str(), true).normalized(false))
-            }
-            TokenType::UserDefined => {
-                plain.push(AddedToken::from(text.as_str(), false).normalized(false))
-            }
+            kind if kind.is_special() => special.push(AddedToken::from(text.as_str(), true).normalized(false)),
+            TokenType::UserDefined => plain.push(AddedToken::from(text.as_str(), false).normalized(false)),
             _ => {}
         }
     }

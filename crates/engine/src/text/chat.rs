@@ -42,15 +42,10 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_function(
-            "raise_exception",
-            |message: String| -> Result<String, Error> {
-                Err(Error::new(ErrorKind::InvalidOperation, message.clone())
-                    .with_source(Raised(message)))
-            },
-        );
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
+        });
         environment.add_filter("tojson", tojson);
         environment
             .add_template_owned(NAME, source.to_owned())
@@ -66,15 +61,14 @@ impl ChatTemplate {
     /// the function is not defined: a template that checks takes its own default, and one that does not is an error.
     #[must_use]
     pub fn with_date(mut self, date: Date) -> Self {
-        self.environment
-            .add_function(STRFTIME, move |format: String| {
-                date.strftime(&format).ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::InvalidOperation,
-                        format!("strftime_now({format:?}) has a directive that is not supported"),
-                    )
-                })
-            });
+        self.environment.add_function(STRFTIME, move |format: String| {
+            date.strftime(&format).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("strftime_now({format:?}) has a directive that is not supported"),
+                )
+            })
+        });
         self
     }
 
@@ -83,11 +77,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`TextError::TemplateRefused`] where the template does not like the messages, [`TextError::NoDate`], or
     /// [`TextError::Template`] with the line that failed.
-    pub fn render(
-        &self,
-        messages: &[Message],
-        add_generation_prompt: bool,
-    ) -> Result<String, TextError> {
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String, TextError> {
         let template = self
             .environment
             .get_template(NAME)
@@ -101,9 +91,7 @@ impl ChatTemplate {
             tools => (),
             documents => (),
         };
-        template
-            .render(context)
-            .map_err(|error| template_error(&error))
+        template.render(context).map_err(|error| template_error(&error))
     }
 }
 
@@ -129,10 +117,7 @@ pub fn chat_template_in(folder: &Path) -> Result<Option<String>, TextError> {
     let default = named
         .filter(|entry| entry["name"] == "default")
         .find_map(|entry| entry["template"].as_str());
-    Ok(config["chat_template"]
-        .as_str()
-        .or(default)
-        .map(str::to_owned))
+    Ok(config["chat_template"].as_str().or(default).map(str::to_owned))
 }
 
 /// What `raise_exception` was called with, carried through the engine's error.

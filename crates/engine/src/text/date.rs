@@ -38,15 +38,13 @@ impl Date {
     /// # Errors
     /// [`TextError::BadDate`] for a day that does not exist.
     pub fn new(year: u16, month: u8, day: u8) -> Result<Self, TextError> {
-        let leap =
-            year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+        let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
         let days = match month {
             2 => 28 + u8::from(leap),
             4 | 6 | 9 | 11 => 30,
             _ => 31,
         };
-        let exists =
-            (1..=9999).contains(&year) && (1..=12).contains(&month) && (1..=days).contains(&day);
+        let exists = (1..=9999).contains(&year) && (1..=12).contains(&month) && (1..=days).contains(&day);
         if exists {
             Ok(Date { year, month, day })
         } else {
@@ -92,10 +90,8 @@ impl Date {
     fn weekday(self) -> &'static str {
         const OFFSETS: [u32; 12] = [0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4];
         let year = u32::from(self.year) - u32::from(self.month < 3);
-        let days = year + year / 4 - year / 100
-            + year / 400
-            + OFFSETS[usize::from(self.month) - 1]
-            + u32::from(self.day);
+        let days =
+            year + year / 4 - year / 100 + year / 400 + OFFSETS[usize::from(self.month) - 1] + u32::from(self.day);
         DAYS[(days % 7) as usize]
     }
 }
@@ -118,14 +114,10 @@ mod tests {
         let date = Date::new(2024, 7, 6).unwrap();
         assert_eq!(date.strftime("%d %b %Y").unwrap(), "06 Jul 2024");
         assert_eq!(
-            date.strftime("%A, %B %-d, %y|%e|%a|%m|%H:%M:%S|100%%")
-                .unwrap(),
+            date.strftime("%A, %B %-d, %y|%e|%a|%m|%H:%M:%S|100%%").unwrap(),
             "Saturday, July 6, 24| 6|Sat|07|00:00:00|100%"
         );
-        assert_eq!(
-            Date::new(2000, 2, 29).unwrap().strftime("%a").unwrap(),
-            "Tue"
-        );
+        assert_eq!(Date::new(2000, 2, 29).unwrap().strftime("%a").unwrap(), "Tue");
         assert_eq!(Date::new(1, 1, 1).unwrap().strftime("%a").unwrap(), "Mon");
         assert_eq!((date.strftime("%Q"), date.strftime("%")), (None, None));
     }

@@ -35,10 +35,7 @@ impl GgufVocab {
     /// What a file means that has no `tokenizer.ggml.add_bos_token`: yes for SentencePiece and for the
     /// Llama 3 and Tekken families, no for the other byte-level ones (the defaults of llama.cpp).
     pub fn default_add_bos(model: &str, pre: Option<&str>) -> bool {
-        model == "llama"
-            || pre
-                .and_then(super::pre_tokenizer::find)
-                .is_some_and(|pre| pre.adds_bos)
+        model == "llama" || pre.and_then(super::pre_tokenizer::find).is_some_and(|pre| pre.adds_bos)
     }
 
     /// What a file means that has no `tokenizer.ggml.add_space_prefix`: yes for SentencePiece.

@@ -35,9 +35,7 @@ pub(super) fn load(path: &Path) -> Result<Loaded, TextError> {
     library.with_padding(None);
 
     let decoder = match library.get_decoder() {
-        Some(decoder) => {
-            serde_json::to_value(decoder).map_err(|error| refuse(error.to_string()))?
-        }
+        Some(decoder) => serde_json::to_value(decoder).map_err(|error| refuse(error.to_string()))?,
         None => Value::Null,
     };
     let rule = Rule::of(&decoder).ok_or_else(|| {
@@ -129,9 +127,7 @@ impl Rule {
                     space_mark = true;
                     rule.leading_space |= step["prepend_scheme"] != "never";
                 }
-                "Replace" if step["pattern"]["String"] == "▁" && step["content"] == " " => {
-                    space_mark = true
-                }
+                "Replace" if step["pattern"]["String"] == "▁" && step["content"] == " " => space_mark = true,
                 "Strip" if step["content"] == " " && step["stop"] == 0 && step["start"] == 1 => {
                     rule.leading_space = true;
                 }
@@ -158,11 +154,7 @@ fn pieces(library: &Library, rule: &Rule) -> Result<Pieces, String> {
             _ if rule.byte_fallback && byte_of_token(&text).is_some() => Spelling::Byte,
             _ => Spelling::SpaceMark,
         };
-        pieces.push(
-            &text,
-            spelling,
-            added.get(&id).is_some_and(|token| token.special),
-        );
+        pieces.push(&text, spelling, added.get(&id).is_some_and(|token| token.special));
     }
     Ok(pieces)
 }
@@ -174,11 +166,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn load(
-        name: &str,
-        tokenizer: &str,
-        config: Option<&str>,
-    ) -> Result<Tokenizer, super::TextError> {
+    fn load(name: &str, tokenizer: &str, config: Option<&str>) -> Result<Tokenizer, super::TextError> {
         let folder = std::env::temp_dir().join(format!("kvlab-text-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("tokenizer.json"), tokenizer).unwrap();
@@ -214,9 +202,11 @@ mod tests {
         vocab.add_bos = true;
         let bos = vocab.bos.unwrap();
         let text = file_of(&vocab, |file| {
-            file["decoder"] = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+            file["decoder"] =
+                json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
             file["post_processor"] = bos_template("<s>", bos);
-            file["truncation"] = json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
+            file["truncation"] =
+                json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
         });
         let config = r#"{"bos_token": {"content": "<s>"}, "eos_token": "</s>"}"#;
         let file = load("bytelevel", &text, Some(config)).unwrap();
@@ -225,11 +215,7 @@ mod tests {
         for text in ["", "the cat 12 日本 👩‍👩‍👧", "<s>the</s>", " <s>"] {
             for special in [false, true] {
                 let ids = file.encode(text, special).unwrap();
-                assert_eq!(
-                    ids,
-                    gguf.encode(text, special).unwrap(),
-                    "{text:?} {special}"
-                );
+                assert_eq!(ids, gguf.encode(text, special).unwrap(), "{text:?} {special}");
                 assert_eq!(file.decode(&ids), gguf.decode(&ids));
             }
         }
@@ -246,13 +232,7 @@ mod tests {
         let file = load("spm", &text, None).unwrap();
         for text in ["the cat", " the", "the\n日本", "  "] {
             let ids = file.encode(text, false).unwrap();
-            assert_eq!(
-                ids,
-                Tokenizer::from_gguf(&vocab)
-                    .unwrap()
-                    .encode(text, false)
-                    .unwrap()
-            );
+            assert_eq!(ids, Tokenizer::from_gguf(&vocab).unwrap().encode(text, false).unwrap());
             assert_eq!(file.decode(&ids), text);
         }
     }
@@ -266,11 +246,7 @@ mod tests {
         for (name, text, part) in [
             ("wordpiece", wordpiece.as_str(), "WordPiece"),
             ("none", &file_of(&vocab, |_| {}), "decoder is null"),
-            (
-                "cut",
-                &wordpiece[..wordpiece.len() / 2],
-                "cut/tokenizer.json",
-            ),
+            ("cut", &wordpiece[..wordpiece.len() / 2], "cut/tokenizer.json"),
         ] {
             let error = load(name, text, None).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -14,7 +14,8 @@ use super::error::TextError;
 
 const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
@@ -45,27 +46,13 @@ const TABLE: &[Pre] = &[
         adds_bos: false,
     },
     Pre {
-        names: &[
-            "smollm",
-            "starcoder",
-            "refact",
-            "command-r",
-            "codeshell",
-            "exaone",
-        ],
+        names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"],
         patterns: &[r"\p{N}", GPT2],
         ignore_merges: false,
         adds_bos: false,
     },
     Pre {
-        names: &[
-            "llama-bpe",
-            "llama3",
-            "llama-v3",
-            "falcon3",
-            "pixtral",
-            "lfm2",
-        ],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"],
         patterns: &[LLAMA3],
         ignore_merges: true,
         adds_bos: true,
@@ -168,17 +155,7 @@ mod tests {
         for (name, expected) in [
             (
                 "gpt-2",
-                &[
-                    "I",
-                    "'",
-                    "LL",
-                    " buy",
-                    " 12345",
-                    " HelloWorld",
-                    "!",
-                    "\n\n ",
-                    " x日本",
-                ][..],
+                &["I", "'", "LL", " buy", " 12345", " HelloWorld", "!", "\n\n ", " x日本"][..],
             ),
             (
                 "smollm",
@@ -235,8 +212,7 @@ mod tests {
             (
                 "tekken",
                 &[
-                    "I", "'LL", " buy", " ", "1", "2", "3", "4", "5", " Hello", "World", "!\n\n",
-                    " ", " x日本",
+                    "I", "'LL", " buy", " ", "1", "2", "3", "4", "5", " Hello", "World", "!\n\n", " ", " x日本",
                 ],
             ),
             (

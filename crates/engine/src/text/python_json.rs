@@ -13,10 +13,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 /// `value | tojson`, `value | tojson(indent=2)`.
 pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    if options
-        .get::<Option<bool>>("ensure_ascii")?
-        .unwrap_or(false)
-    {
+    if options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false) {
         return Err(Error::new(
             ErrorKind::InvalidOperation,
             "tojson(ensure_ascii=true) is not supported",
@@ -31,8 +28,7 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
         None => write(value, PythonFormatter),
     };
     let refuse = |error: String| Error::new(ErrorKind::BadSerialization, error);
-    String::from_utf8(bytes.map_err(|error| refuse(error.to_string()))?)
-        .map_err(|error| refuse(error.to_string()))
+    String::from_utf8(bytes.map_err(|error| refuse(error.to_string()))?).map_err(|error| refuse(error.to_string()))
 }
 
 fn write(value: &Value, formatter: impl Formatter) -> serde_json::Result<Vec<u8>> {
@@ -45,23 +41,11 @@ fn write(value: &Value, formatter: impl Formatter) -> serde_json::Result<Vec<u8>
 struct PythonFormatter;
 
 impl Formatter for PythonFormatter {
-    fn begin_array_value<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
-        if first {
-            Ok(())
-        } else {
-            writer.write_all(b", ")
-        }
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
     }
 
-    fn begin_object_key<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        first: bool,
-    ) -> io::Result<()> {
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
         self.begin_array_value(writer, first)
     }
 

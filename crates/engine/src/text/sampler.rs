@@ -101,8 +101,7 @@ impl Sampler {
         let temperature = f64::from(self.sampling.temperature);
         let weight = |&logit: &f32| ((f64::from(logit) - f64::from(largest)) / temperature).exp();
         self.candidates.clear();
-        self.candidates
-            .extend((0u32..).zip(logits.iter().map(weight)));
+        self.candidates.extend((0u32..).zip(logits.iter().map(weight)));
     }
 
     fn keep_top_k(&mut self) {
@@ -187,10 +186,7 @@ mod tests {
     fn assert_near(shares: &[f64], expected: &[f64]) {
         // Four standard deviations of a share are at most 4 * sqrt(0.25 / 20,000) = 0.0142.
         assert!(
-            shares
-                .iter()
-                .zip(expected)
-                .all(|(a, b)| (a - b).abs() < 0.0142),
+            shares.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.0142),
             "{shares:?} is not {expected:?}"
         );
     }
@@ -225,10 +221,7 @@ mod tests {
     #[test]
     fn shares_follow_the_softmax() {
         let logits = [1f32.ln(), 2f32.ln(), 3f32.ln(), 4f32.ln()];
-        assert_near(
-            &shares(sampler(1.0, 0, 1.0, 1), &logits),
-            &[0.1, 0.2, 0.3, 0.4],
-        );
+        assert_near(&shares(sampler(1.0, 0, 1.0, 1), &logits), &[0.1, 0.2, 0.3, 0.4]);
         // At temperature 1/2 the odds are squared: 1, 4, 9, 16 of 30.
         assert_near(
             &shares(sampler(0.5, 0, 1.0, 2), &logits),
@@ -274,10 +267,7 @@ mod tests {
             assert!(message.contains(error), "{message}");
         }
         let logits = [0.0; 50];
-        assert_eq!(
-            draws(tried, &logits, 20),
-            draws(sampler(1.0, 0, 1.0, 7), &logits, 20)
-        );
+        assert_eq!(draws(tried, &logits, 20), draws(sampler(1.0, 0, 1.0, 7), &logits, 20));
     }
 
     #[test]

@@ -99,10 +99,7 @@ fn merges(vocab: &GgufVocab) -> Result<Vec<(String, String)>, TextError> {
     for (&text, &id) in &ids {
         if text.len() > MAX_PIECE_BYTES {
             return Err(TextError::Vocabulary {
-                reason: format!(
-                    "token {id} has {} bytes, more than {MAX_PIECE_BYTES}",
-                    text.len()
-                ),
+                reason: format!("token {id} has {} bytes, more than {MAX_PIECE_BYTES}", text.len()),
             });
         }
         for (at, _) in text.char_indices().skip(1) {
@@ -112,11 +109,7 @@ fn merges(vocab: &GgufVocab) -> Result<Vec<(String, String)>, TextError> {
             }
         }
     }
-    cuts.sort_unstable_by(|a, b| {
-        vocab.scores[b.0]
-            .total_cmp(&vocab.scores[a.0])
-            .then(a.cmp(b))
-    });
+    cuts.sort_unstable_by(|a, b| vocab.scores[b.0].total_cmp(&vocab.scores[a.0]).then(a.cmp(b)));
     let text = |id: usize| vocab.tokens[id].clone();
     Ok(cuts
         .into_iter()

@@ -75,10 +75,8 @@ mod tests {
         stop.extend([7, 2]);
         stop.extend_from_config(&json!({"eos_token_id": [128_001, 128_009]}))
             .unwrap();
-        stop.extend_from_config(&json!({"eos_token_id": 5}))
-            .unwrap();
-        stop.extend_from_config(&json!({"eos_token_id": null}))
-            .unwrap();
+        stop.extend_from_config(&json!({"eos_token_id": 5})).unwrap();
+        stop.extend_from_config(&json!({"eos_token_id": null})).unwrap();
         stop.extend_from_config(&json!({})).unwrap();
         assert_eq!(stop.ids().collect::<Vec<_>>(), [2, 5, 7, 128_001, 128_009]);
         assert!(stop.is_stop(128_009) && stop.is_stop(2) && !stop.is_stop(3));
@@ -89,16 +87,9 @@ mod tests {
 
     #[test]
     fn what_is_no_id_is_refused_and_adds_nothing() {
-        for bad in [
-            json!(-1),
-            json!("2"),
-            json!([2, 4_294_967_296_u64]),
-            json!(1.5),
-        ] {
+        for bad in [json!(-1), json!("2"), json!([2, 4_294_967_296_u64]), json!(1.5)] {
             let mut stop = StopSet::default();
-            let error = stop
-                .extend_from_config(&json!({"eos_token_id": bad}))
-                .unwrap_err();
+            let error = stop.extend_from_config(&json!({"eos_token_id": bad})).unwrap_err();
             assert!(error.to_string().contains(&bad.to_string()), "{error}");
             assert_eq!(stop, StopSet::default());
         }

@@ -97,11 +97,7 @@ mod tests {
         let text = "é 日本語 👩‍👩‍👧 the";
         for tokenizer in tokenizers() {
             let ids = tokenizer.encode(text, false).unwrap();
-            assert!(
-                ids.len() > text.chars().count(),
-                "{}: too few splits",
-                tokenizer.name()
-            );
+            assert!(ids.len() > text.chars().count(), "{}: too few splits", tokenizer.name());
             let pieces = pieces(&tokenizer, &ids);
             assert_eq!(pieces.concat(), text, "{}", tokenizer.name());
             assert!(pieces.iter().all(|piece| !piece.contains('\u{FFFD}')));
@@ -111,10 +107,7 @@ mod tests {
     #[test]
     fn a_piece_comes_as_soon_as_its_character_is_complete() {
         let mut stream = Tokenizer::bytes().stream();
-        let pushed: Vec<_> = "a👩b"
-            .bytes()
-            .map(|byte| stream.push(u32::from(byte)))
-            .collect();
+        let pushed: Vec<_> = "a👩b".bytes().map(|byte| stream.push(u32::from(byte))).collect();
         let text = |text: &str| Some(text.to_owned());
         assert_eq!(pushed, [text("a"), None, None, None, text("👩"), text("b")]);
     }
@@ -133,10 +126,7 @@ mod tests {
         let mut stream = Tokenizer::bytes().stream();
         stream.push(0xF0);
         stream.finish();
-        assert_eq!(
-            (stream.finish(), stream.pending_bytes()),
-            (String::new(), 0)
-        );
+        assert_eq!((stream.finish(), stream.pending_bytes()), (String::new(), 0));
     }
 
     /// T90: bytes that never become a character.

@@ -92,16 +92,9 @@ impl Tokenizer {
         let broken = |reason: String| Err(TextError::Vocabulary { reason });
         let len = vocab.tokens.len();
         if !vocab.token_types.is_empty() && vocab.token_types.len() != len {
-            return broken(format!(
-                "{len} tokens and {} token types",
-                vocab.token_types.len()
-            ));
+            return broken(format!("{len} tokens and {} token types", vocab.token_types.len()));
         }
-        for (key, id) in [
-            ("bos", vocab.bos),
-            ("eos", vocab.eos),
-            ("unknown", vocab.unk),
-        ] {
+        for (key, id) in [("bos", vocab.bos), ("eos", vocab.eos), ("unknown", vocab.unk)] {
             if let Some(id) = id.filter(|&id| id as usize >= len) {
                 return broken(format!("{key} token id {id} of {len} tokens"));
             }
@@ -126,13 +119,7 @@ impl Tokenizer {
             ("gpt2", Some(pre)) => format!("gguf:gpt2/{pre}"),
             (model, _) => format!("gguf:{model}"),
         };
-        Ok(Self::subword(
-            name,
-            library,
-            pieces,
-            (vocab.bos, vocab.eos),
-            prefix,
-        ))
+        Ok(Self::subword(name, library, pieces, (vocab.bos, vocab.eos), prefix))
     }
 
     fn subword(
@@ -188,11 +175,9 @@ impl Tokenizer {
                 plain
             })
         };
-        let encoding = library
-            .encode_fast(text, false)
-            .map_err(|error| TextError::Encode {
-                reason: error.to_string(),
-            })?;
+        let encoding = library.encode_fast(text, false).map_err(|error| TextError::Encode {
+            reason: error.to_string(),
+        })?;
         let ids = encoding.get_ids();
         let prefix: &[u32] = if special && !ids.starts_with(&self.prefix) {
             &self.prefix
@@ -204,11 +189,7 @@ impl Tokenizer {
 
     /// The text of a whole sequence of ids. One leading space that SentencePiece put before the text is left out.
     pub fn decode(&self, ids: &[u32]) -> String {
-        let bytes: Vec<u8> = ids
-            .iter()
-            .flat_map(|&id| self.pieces.get(id))
-            .copied()
-            .collect();
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.pieces.get(id)).copied().collect();
         let text = bytes
             .strip_prefix(b" ")
             .filter(|_| self.pieces.leading_space())
@@ -239,9 +220,7 @@ impl Tokenizer {
     /// The id of a token, by its text in the vocabulary (`Ġthe`, `▁the`, `<|im_end|>`).
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         match &self.kind {
-            Kind::Bytes => <[u8; 1]>::try_from(token.as_bytes())
-                .ok()
-                .map(|[byte]| u32::from(byte)),
+            Kind::Bytes => <[u8; 1]>::try_from(token.as_bytes()).ok().map(|[byte]| u32::from(byte)),
             Kind::Subword { library, .. } => library.token_to_id(token),
         }
     }
@@ -250,9 +229,7 @@ impl Tokenizer {
     pub fn special_text(&self, id: Option<u32>) -> String {
         match &self.kind {
             Kind::Bytes => String::new(),
-            Kind::Subword { library, .. } => id
-                .and_then(|id| library.id_to_token(id))
-                .unwrap_or_default(),
+            Kind::Subword { library, .. } => id.and_then(|id| library.id_to_token(id)).unwrap_or_default(),
         }
     }
 
@@ -277,11 +254,7 @@ impl Tokenizer {
             .special
             .iter()
             .filter(|(text, _)| END_NAMES.contains(&text.as_str()));
-        let mut ids: Vec<u32> = self
-            .eos
-            .into_iter()
-            .chain(named.map(|(_, id)| *id))
-            .collect();
+        let mut ids: Vec<u32> = self.eos.into_iter().chain(named.map(|(_, id)| *id)).collect();
         ids.sort_unstable();
         ids.dedup();
         ids

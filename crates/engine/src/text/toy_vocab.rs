@@ -5,9 +5,7 @@ use super::pieces::char_of_byte;
 
 /// All 256 bytes (id = byte), seven merges, `<s>` 263, `</s>` 264, and a user-defined `<tool>` 265.
 pub(super) fn byte_level() -> GgufVocab {
-    let mut tokens: Vec<String> = (0..=255u8)
-        .map(|byte| char_of_byte(byte).to_string())
-        .collect();
+    let mut tokens: Vec<String> = (0..=255u8).map(|byte| char_of_byte(byte).to_string()).collect();
     let merges = ["t h", "th e", "Ġ the", "c a", "ca t", "Ġ cat", "ð Ł"];
     tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
     let mut token_types = vec![1; tokens.len()];
@@ -33,8 +31,7 @@ pub(super) fn sentencepiece() -> GgufVocab {
     token_types.extend([6; 256]);
     let mut scores = vec![0.0; tokens.len()];
     let pieces = [
-        "▁t", "he", "▁the", "▁c", "at", "▁cat", "▁▁", "日本", "▁", "t", "h", "e", "c", "a", "日",
-        "本",
+        "▁t", "he", "▁the", "▁c", "at", "▁cat", "▁▁", "日本", "▁", "t", "h", "e", "c", "a", "日", "本",
     ];
     for (rank, piece) in pieces.iter().enumerate() {
         tokens.push((*piece).to_owned());

@@ -62,7 +62,14 @@ pub struct Family {
 
 /// Every kind of codec.
 pub const ALL: &[Family] = &[
-    float::F32, float::F16, float::BF16, fp8::E4M3, fp8::E5M2, int::INT8, int::INT4, int::INT2,
+    float::F32,
+    float::F16,
+    float::BF16,
+    fp8::E4M3,
+    fp8::E5M2,
+    int::INT8,
+    int::INT4,
+    int::INT2,
 ];
 
 /// Full precision: the codec of rows that are not stored.
@@ -81,7 +88,10 @@ pub fn make(name: &str, options: &Options) -> Result<&'static dyn Codec, String>
     }
     let Some(family) = ALL.iter().find(|family| family.name == name) else {
         let known: Vec<_> = ALL.iter().map(|family| family.name).collect();
-        return Err(format!("there is no cache format {name:?}; known are {}", known.join(", ")));
+        return Err(format!(
+            "there is no cache format {name:?}; known are {}",
+            known.join(", ")
+        ));
     };
     let mut settings = Settings::new(family.name, family.options, options)?;
     let codec: &'static dyn Codec = Box::leak((family.make)(&mut settings)?);

@@ -85,7 +85,9 @@ impl<S: BuildHasher + Default> Paged<S> {
                 *writers.entry(page).or_default() += 1;
             }
         }
-        let copies = writers.iter().map(|(&page, &writers)| writers - usize::from(writers == self.pool.users(page)));
+        let copies = writers
+            .iter()
+            .map(|(&page, &writers)| writers - usize::from(writers == self.pool.users(page)));
         needed + copies.sum::<usize>()
     }
 
@@ -114,7 +116,9 @@ impl<S: BuildHasher + Default> Paged<S> {
             if let Some(page) = table.pages[i] {
                 // If a twin is known already, the chain goes on from there, and this page stays unknown.
                 let before = table.chain.last().copied().unwrap_or(ROOT);
-                table.chain.push(self.pool.learn(page, before, &table.tokens[i * size..(i + 1) * size]));
+                table
+                    .chain
+                    .push(self.pool.learn(page, before, &table.tokens[i * size..(i + 1) * size]));
             }
         }
     }
@@ -128,7 +132,11 @@ impl<S: BuildHasher + Default> Paged<S> {
                 let rows = self.page_size.min(len - position);
                 match runs.last_mut() {
                     Some(run) if run.slot + run.len == slot && run.position + run.len == position => run.len += rows,
-                    _ => runs.push(Run { slot, position, len: rows }),
+                    _ => runs.push(Run {
+                        slot,
+                        position,
+                        len: rows,
+                    }),
                 }
             }
         }
@@ -161,7 +169,9 @@ impl<S: BuildHasher + Default + Send> Layout for Paged<S> {
         let mut name = ROOT;
         for tokens in prompt.chunks_exact(self.page_size) {
             let found = self.pool.find(name, tokens);
-            let Some((page, next)) = found.and_then(|page| Some((page, self.pool.name(page)?))) else { break };
+            let Some((page, next)) = found.and_then(|page| Some((page, self.pool.name(page)?))) else {
+                break;
+            };
             self.pool.share(page);
             table.pages.push(Some(page));
             table.chain.push(next);
@@ -179,7 +189,10 @@ impl<S: BuildHasher + Default + Send> Layout for Paged<S> {
     }
 
     fn runs(&self, seq: SeqId, len: usize) -> Vec<Run> {
-        self.tables.get(&seq).map(|table| self.runs_of(table, len)).unwrap_or_default()
+        self.tables
+            .get(&seq)
+            .map(|table| self.runs_of(table, len))
+            .unwrap_or_default()
     }
 
     fn check(&self, batch: &[Growth<'_>]) -> Result<(), Shortage> {
@@ -201,7 +214,11 @@ impl<S: BuildHasher + Default + Send> Layout for Paged<S> {
         if let Some(page) = self.open_page(seq, start) {
             if self.pool.users(page) > 1 {
                 if let Some(own) = self.pool.take() {
-                    placed.copies.push(Copy { from: page * size, to: own * size, len: start % size });
+                    placed.copies.push(Copy {
+                        from: page * size,
+                        to: own * size,
+                        len: start % size,
+                    });
                     self.pool.release(page);
                     if let Some(table) = self.tables.get_mut(&seq) {
                         table.pages[start / size] = Some(own);
@@ -221,7 +238,11 @@ impl<S: BuildHasher + Default + Send> Layout for Paged<S> {
             let len = (size - position % size).min(end - position);
             if let Some(page) = table.pages[i] {
                 let slot = page * size + position % size;
-                placed.writes.push(Write { offset: position - start, slot, len });
+                placed.writes.push(Write {
+                    offset: position - start,
+                    slot,
+                    len,
+                });
             }
             position += len;
         }
@@ -269,7 +290,11 @@ impl<S: BuildHasher + Default + Send> Layout for Paged<S> {
     fn used(&self, lengths: &BTreeMap<SeqId, usize>) -> Used {
         let mut filled: BTreeMap<PageId, usize> = BTreeMap::new();
         for (seq, &len) in lengths {
-            let pages = self.tables.get(seq).into_iter().flat_map(|table| table.pages.iter().enumerate());
+            let pages = self
+                .tables
+                .get(seq)
+                .into_iter()
+                .flat_map(|table| table.pages.iter().enumerate());
             for (i, page) in pages.filter_map(|(i, page)| Some((i, (*page)?))) {
                 let rows = len.saturating_sub(i * self.page_size).min(self.page_size);
                 let most = filled.entry(page).or_default();

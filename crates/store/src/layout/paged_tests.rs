@@ -41,7 +41,13 @@ struct Model<S> {
 impl<S: BuildHasher + Default + Send> Model<S> {
     fn new(page_size: usize, count: usize, reach: Reach) -> Self {
         let layout = Paged::new(page_size, count, reach, true);
-        Self { slots: vec![None; layout.slots()], layout, sequences: BTreeMap::new(), next: 0, hits: 0 }
+        Self {
+            slots: vec![None; layout.slots()],
+            layout,
+            sequences: BTreeMap::new(),
+            next: 0,
+            hits: 0,
+        }
     }
 
     fn open(&mut self, prompt: &[TokenId]) -> (SeqId, usize) {
@@ -104,7 +110,9 @@ impl<S: BuildHasher + Default + Send> Model<S> {
 /// Random operations over few tokens, so that prompts often begin alike. `state` is the only source of chance.
 fn history<S: BuildHasher + Default + Send>(model: &mut Model<S>, steps: usize, mut state: u64) {
     let mut random = |n: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % n
     };
     for step in 0..steps {
@@ -153,7 +161,11 @@ fn history<S: BuildHasher + Default + Send>(model: &mut Model<S>, steps: usize, 
     }
     model.sequences.clear();
     model.check();
-    assert_eq!(model.layout.pool.available(), model.layout.count, "everything can be had again");
+    assert_eq!(
+        model.layout.pool.available(),
+        model.layout.count,
+        "everything can be had again"
+    );
     assert_eq!(model.layout.used(&BTreeMap::new()).rows, 0);
 }
 

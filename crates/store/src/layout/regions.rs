@@ -36,7 +36,11 @@ impl Regions {
     }
 
     pub fn check_one(&self, seq: SeqId) -> Result<(), Shortage> {
-        self.check(&[Growth { seq, start: 0, tokens: &[] }])
+        self.check(&[Growth {
+            seq,
+            start: 0,
+            tokens: &[],
+        }])
     }
 
     /// The region of a sequence, a new one if it has none and one is free.

@@ -24,7 +24,13 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 /// A model of the storage: what each slot holds. Every sequence must find its own rows, whatever happens to others.
-fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>, shared: bool) -> Result<(), TestCaseError> {
+fn check(
+    layout: &mut dyn Layout,
+    window: usize,
+    sinks: usize,
+    ops: Vec<Op>,
+    shared: bool,
+) -> Result<(), TestCaseError> {
     type Row = (u64, usize); // Which history wrote it, at which position.
     let mut slots: Vec<Option<Row>> = vec![None; layout.slots()];
     let mut lengths: BTreeMap<SeqId, Vec<u64>> = BTreeMap::new();
@@ -40,7 +46,11 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>, sha
                 });
                 let history = lengths.entry(seq).or_default();
                 let ids = vec![0; tokens];
-                let growth = Growth { seq, start: history.len(), tokens: &ids };
+                let growth = Growth {
+                    seq,
+                    start: history.len(),
+                    tokens: &ids,
+                };
                 match layout.check(&[growth]) {
                     Err(shortage) => prop_assert!(shortage.needed > shortage.free),
                     Ok(()) => {
@@ -100,7 +110,10 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>, sha
             let mut last = None;
             for run in layout.runs(seq, len) {
                 prop_assert!(run.len > 0);
-                prop_assert!(last.is_none_or(|last| run.position > last), "runs are in order of position");
+                prop_assert!(
+                    last.is_none_or(|last| run.position > last),
+                    "runs are in order of position"
+                );
                 last = Some(run.position + run.len - 1);
                 for i in 0..run.len {
                     let position = run.position + i;
@@ -122,8 +135,17 @@ fn check(layout: &mut dyn Layout, window: usize, sinks: usize, ops: Vec<Op>, sha
     for seq in lengths.keys() {
         layout.close(*seq);
     }
-    let all = |n: usize| (0..n).map(|i| Growth { seq: SeqId(1000 + i as u64), start: 0, tokens: &[0] });
-    prop_assert!(layout.check(&all(3).collect::<Vec<_>>()).is_ok(), "everything is free again");
+    let all = |n: usize| {
+        (0..n).map(|i| Growth {
+            seq: SeqId(1000 + i as u64),
+            start: 0,
+            tokens: &[0],
+        })
+    };
+    prop_assert!(
+        layout.check(&all(3).collect::<Vec<_>>()).is_ok(),
+        "everything is free again"
+    );
     Ok(())
 }
 

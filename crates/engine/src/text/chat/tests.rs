@@ -100,10 +100,7 @@ fn a_template_with_bos_and_a_tokenizer_with_bos_make_one() {
     let mut vocab = toy_vocab::byte_level();
     for add_bos in [true, false] {
         vocab.add_bos = add_bos;
-        let ids = Tokenizer::from_gguf(&vocab)
-            .unwrap()
-            .encode(&prompt, true)
-            .unwrap();
+        let ids = Tokenizer::from_gguf(&vocab).unwrap().encode(&prompt, true).unwrap();
         assert_eq!(ids.iter().filter(|&&id| Some(id) == vocab.bos).count(), 1);
     }
 }
@@ -122,10 +119,7 @@ fn tools_are_none_and_the_date_is_fixed_or_absent() {
     );
     let ask = "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% else %}26 Jul 2024{% endif %}";
     assert_eq!(render(ask, user, false).unwrap(), "26 Jul 2024");
-    assert_eq!(
-        render("{{ strftime_now('%Y') }}", user, false),
-        Err(TextError::NoDate)
-    );
+    assert_eq!(render("{{ strftime_now('%Y') }}", user, false), Err(TextError::NoDate));
     let dated = |source| {
         ChatTemplate::new(source, "", "")
             .unwrap()
@@ -175,9 +169,7 @@ fn a_folder_keeps_its_template_in_one_of_three_places() {
     let config = |text: &str| std::fs::write(folder.join("tokenizer_config.json"), text).unwrap();
     config(r#"{"chat_template": "one"}"#);
     assert_eq!(chat_template_in(&folder).unwrap().unwrap(), "one");
-    config(
-        r#"{"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "two"}]}"#,
-    );
+    config(r#"{"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "two"}]}"#);
     assert_eq!(chat_template_in(&folder).unwrap().unwrap(), "two");
     std::fs::write(folder.join("chat_template.jinja"), "three").unwrap();
     assert_eq!(chat_template_in(&folder).unwrap().unwrap(), "three");

@@ -45,10 +45,7 @@ fn bytes_are_their_own_ids() {
 fn byte_level_merges_in_order_within_words() {
     let tokenizer = Tokenizer::from_gguf(&toy_vocab::byte_level()).unwrap();
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
-    assert_eq!(
-        tokenizer.encode("the cat", false).unwrap(),
-        [id("the"), id("Ġcat")]
-    );
+    assert_eq!(tokenizer.encode("the cat", false).unwrap(), [id("the"), id("Ġcat")]);
     assert_eq!(tokenizer.encode(" 12", false).unwrap(), [32, 49, 50]);
     assert_eq!(tokenizer.encode("thx", false).unwrap(), [id("th"), 120]);
 }
@@ -61,10 +58,7 @@ fn sentencepiece_merges_by_score_and_falls_back_to_bytes() {
     assert_eq!(encode("the cat"), [id("▁the"), id("▁cat")]);
     // "at" outranks every other pair of "hat", and ▁h is no piece.
     assert_eq!(encode("hat"), [id("▁"), id("h"), id("at")]);
-    assert_eq!(
-        encode("日本é"),
-        [id("▁"), id("日本"), id("<0xC3>"), id("<0xA9>")]
-    );
+    assert_eq!(encode("日本é"), [id("▁"), id("日本"), id("<0xC3>"), id("<0xA9>")]);
     // A special token ends a text, and the next begins with its own space (as in llama.cpp).
     assert_eq!(
         tokenizer.encode("the</s>cat", true).unwrap(),
@@ -81,28 +75,18 @@ fn scores_and_not_ids_order_the_merges() {
     vocab.scores.push(100.0);
     let tokenizer = Tokenizer::from_gguf(&vocab).unwrap();
     let id = |token: &str| tokenizer.token_to_id(token).unwrap();
-    assert_eq!(
-        tokenizer.encode("cat", false).unwrap(),
-        [id("▁"), id("ca"), id("t")]
-    );
+    assert_eq!(tokenizer.encode("cat", false).unwrap(), [id("▁"), id("ca"), id("t")]);
 }
 
 /// T89.
 #[test]
 fn exactly_one_bos_or_none() {
-    for (mut vocab, bos) in [
-        (toy_vocab::byte_level(), 263),
-        (toy_vocab::sentencepiece(), 1),
-    ] {
+    for (mut vocab, bos) in [(toy_vocab::byte_level(), 263), (toy_vocab::sentencepiece(), 1)] {
         vocab.add_bos = true;
         let with = Tokenizer::from_gguf(&vocab).unwrap();
         for text in ["", "the cat", "<s>the cat", "<s>"] {
             let ids = with.encode(text, true).unwrap();
-            assert_eq!(
-                ids.iter().filter(|&&id| id == bos).count(),
-                1,
-                "{text:?}: {ids:?}"
-            );
+            assert_eq!(ids.iter().filter(|&&id| id == bos).count(), 1, "{text:?}: {ids:?}");
             assert_eq!(ids[0], bos);
         }
         assert!(!with.encode("<s>the", false).unwrap().contains(&bos));
@@ -120,10 +104,7 @@ fn exactly_one_bos_or_none() {
 #[test]
 fn special_tokens_are_parsed_on_request_and_user_defined_ones_always() {
     let tokenizer = Tokenizer::from_gguf(&toy_vocab::byte_level()).unwrap();
-    assert_eq!(
-        tokenizer.encode("<s><tool></s>", true).unwrap(),
-        [263, 265, 264]
-    );
+    assert_eq!(tokenizer.encode("<s><tool></s>", true).unwrap(), [263, 265, 264]);
     let ids = tokenizer.encode("<s><tool></s>", false).unwrap();
     assert_eq!((ids.len(), ids[3]), (8, 265));
     assert_eq!(tokenizer.special_text(tokenizer.bos()), "<s>");
@@ -196,8 +177,5 @@ fn defaults_of_missing_flags() {
     assert!(GgufVocab::default_add_bos("llama", None));
     assert!(GgufVocab::default_add_bos("gpt2", Some("llama-bpe")));
     assert!(!GgufVocab::default_add_bos("gpt2", Some("smollm")));
-    assert!(
-        GgufVocab::default_add_space_prefix("llama")
-            && !GgufVocab::default_add_space_prefix("gpt2")
-    );
+    assert!(GgufVocab::default_add_space_prefix("llama") && !GgufVocab::default_add_space_prefix("gpt2"));
 }
