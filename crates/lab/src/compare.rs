@@ -69,7 +69,7 @@ impl Comparison {
 }
 
 /// Runs every cell of an experiment, and writes `resolved.toml`, `environment.json`, `records.jsonl`, `results.csv`,
-/// `layers.csv` and `report.md` into `<runs>/<name>-<hash of the resolved config>`. What the records there hold
+/// `layers.csv` `itl.svg` and `report.md` into `<runs>/<name>-<hash of the resolved config>`. What the records there hold
 /// already is not measured again, except for cells that failed.
 ///
 /// # Errors
@@ -107,6 +107,9 @@ pub fn compare(
     let folder = &comparison.folder;
     write(folder, "results.csv", &report::results_csv(&comparison.rows)?)?;
     write(folder, "layers.csv", &report::layers_csv(&session.specs())?)?;
+    if let Some(figure) = report::itl_svg(&comparison.rows)? {
+        write(folder, "itl.svg", &figure)?;
+    }
     write(folder, "report.md", &comparison.markdown())?;
     Ok(comparison)
 }

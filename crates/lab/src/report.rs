@@ -2,11 +2,13 @@
 
 mod columns;
 mod csv_files;
+mod figure;
 mod markdown;
 mod number;
 mod terminal;
 
 pub(crate) use csv_files::{layers_csv, results_csv};
+pub(crate) use figure::itl_svg;
 pub(crate) use markdown::markdown;
 pub(crate) use terminal::terminal;
 

@@ -1,5 +1,7 @@
 //! Prefix sharing: against a model that remembers every row, over random histories; and by hand.
 
+#![allow(clippy::expect_used)]
+
 use super::*;
 use proptest::prelude::*;
 use std::hash::{DefaultHasher, Hasher};
