@@ -1,4 +1,4 @@
-//! Attention kernels: [`reference`] in Burn operations, which takes every problem on every device, and is
+//! Attention kernels: [`mod@reference`] in Burn operations, which takes every problem on every device, and is
 //! what every other kernel is tested against.
 //!
 //! A kernel is one file and one line in [`ALL`]. What is fast comes before what is general: the first kernel

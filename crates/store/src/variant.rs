@@ -163,7 +163,30 @@ impl Plan {
             layers: layers.collect(),
             capacity: self.capacity,
             sequences: self.sequences,
-            exactness: self.exactness.clone(),
+            exactness: self.exactness_with_formats(),
+        }
+    }
+
+    /// Formats below 16 bits are lossy too, and say so.
+    fn exactness_with_formats(&self) -> Exactness {
+        let mut reasons = match &self.exactness {
+            Exactness::Exact => Vec::new(),
+            Exactness::Lossy(reasons) => reasons.clone(),
+        };
+        for plan in &self.layers {
+            let dims = [("keys", plan.row.key), ("values", plan.row.stored_value_dim())];
+            for (codec, (what, dim)) in plan.codecs.iter().zip(dims).filter(|(_, (_, dim))| *dim > 0) {
+                let format = codec.format(dim);
+                let bits = 8.0 * (format.payload(dim) + format.metadata(dim)).0 as f64 / dim as f64;
+                let reason = format!("{what} stored as {}: {bits} bits a value", codec.name());
+                if format.payload_bits < 16 && !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
+            }
+        }
+        match reasons.is_empty() {
+            true => Exactness::Exact,
+            false => Exactness::Lossy(reasons),
         }
     }
 
