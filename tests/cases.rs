@@ -340,8 +340,8 @@ fn variants_do_what_they_say() {
         (&llama, "variant = \"swa\"\nwindow = 6\nsinks = 2", false),
         (&qwen, "variant = \"mla\"\nkv_lora_rank = 16", true),
         (&qwen, "variant = \"mqa\"", false),
-        // Nothing rotates: keys and values of four heads of 8 become one latent of 64.
-        (gpt2, "variant = \"mla\"\nkv_lora_rank = 64", true),
+        // Nothing rotates: keys and values of four heads of 8 are 64 numbers, made from a hidden state of 32.
+        (gpt2, "variant = \"mla\"\nkv_lora_rank = 32", true),
         (gpt2, "variant = \"mla\"\nkv_lora_rank = 20", false),
         (gpt2, "variant = \"gqa\"\nnum_key_value_heads = 2", false),
     ] {

@@ -70,17 +70,26 @@ fn draw(svg: &mut String, lines: &[Line<'_>]) -> Result<(), Box<dyn std::error::
         .light_line_style(WHITE)
         .x_desc("prompt, tokens")
         .y_desc("ITL p50, ms (logarithmic)")
+        .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.2}"))
         .draw()?;
-    let mut colours = COLOURS.iter().cycle();
+    let mut cached = 0;
     for (i, line) in lines.iter().enumerate() {
-        let colour = if line.remembers { *colours.next().unwrap_or(&BLACK) } else { GREY };
+        // When the colours have all been used, they come again with hollow dots.
+        let (colour, dot) = match line.remembers {
+            true => {
+                let colour = COLOURS[cached % COLOURS.len()];
+                cached += 1;
+                (colour, if cached > COLOURS.len() { colour.stroke_width(1) } else { colour.filled() })
+            }
+            false => (GREY, GREY.filled()),
+        };
         let style = colour.stroke_width(2);
         chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
-        chart.draw_series(line.points.iter().map(|&point| Circle::new(point, 3, colour.filled())))?;
+        chart.draw_series(line.points.iter().map(|&point| Circle::new(point, 4, dot)))?;
         let y = 44 + 22 * i as i32;
         legend.draw(&PathElement::new([(4, y), (30, y)], style))?;
-        legend.draw(&Circle::new((17, y), 3, colour.filled()))?;
+        legend.draw(&Circle::new((17, y), 4, dot))?;
         let text = ("sans-serif", 13).into_font().into_text_style(&legend).pos(Pos::new(HPos::Left, VPos::Center));
         legend.draw_text(line.name, &text, (38, y))?;
     }
