@@ -35,7 +35,11 @@ pub(crate) fn itl_svg(rows: &[Row]) -> Result<Option<String>, LabError> {
         .map(|row| Line {
             name: &row.cell,
             remembers: row.variant.as_deref() != Some("none"),
-            points: row.speed.iter().filter_map(|s| Some((s.prompt_tokens as f64, s.gaps.as_ref()?.p50))).collect(),
+            points: row
+                .speed
+                .iter()
+                .filter_map(|s| Some((s.prompt_tokens as f64, s.gaps.as_ref()?.p50)))
+                .collect(),
         })
         .filter(|line| line.points.len() > 1)
         .collect();
@@ -47,13 +51,20 @@ pub(crate) fn itl_svg(rows: &[Row]) -> Result<Option<String>, LabError> {
     }
     let mut svg = String::new();
     let drawn = draw(&mut svg, &lines);
-    drawn.map_err(|error| LabError::Write { what: "the figure", reason: error.to_string() })?;
+    drawn.map_err(|error| LabError::Write {
+        what: "the figure",
+        reason: error.to_string(),
+    })?;
     Ok(Some(svg))
 }
 
 fn draw(svg: &mut String, lines: &[Line<'_>]) -> Result<(), Box<dyn std::error::Error>> {
     let all = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let bounds = |of: fn((f64, f64)) -> f64| all().map(of).fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
+    let bounds = |of: fn((f64, f64)) -> f64| {
+        all()
+            .map(of)
+            .fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)))
+    };
     let ((x0, x1), (y0, y1)) = (bounds(|p| p.0), bounds(|p| p.1));
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
@@ -80,7 +91,14 @@ fn draw(svg: &mut String, lines: &[Line<'_>]) -> Result<(), Box<dyn std::error::
             true => {
                 let colour = COLOURS[cached % COLOURS.len()];
                 cached += 1;
-                (colour, if cached > COLOURS.len() { colour.stroke_width(1) } else { colour.filled() })
+                (
+                    colour,
+                    if cached > COLOURS.len() {
+                        colour.stroke_width(1)
+                    } else {
+                        colour.filled()
+                    },
+                )
             }
             false => (GREY, GREY.filled()),
         };
@@ -90,7 +108,10 @@ fn draw(svg: &mut String, lines: &[Line<'_>]) -> Result<(), Box<dyn std::error::
         let y = 44 + 22 * i as i32;
         legend.draw(&PathElement::new([(4, y), (30, y)], style))?;
         legend.draw(&Circle::new((17, y), 4, dot))?;
-        let text = ("sans-serif", 13).into_font().into_text_style(&legend).pos(Pos::new(HPos::Left, VPos::Center));
+        let text = ("sans-serif", 13)
+            .into_font()
+            .into_text_style(&legend)
+            .pos(Pos::new(HPos::Left, VPos::Center));
         legend.draw_text(line.name, &text, (38, y))?;
     }
     root.present()?;
@@ -103,8 +124,15 @@ mod tests {
 
     #[test]
     fn every_line_is_named_and_stays_in_the_picture() {
-        let line = |name, remembers, points: &[(f64, f64)]| Line { name, remembers, points: points.to_vec() };
-        let lines = [line("a <b>", true, &[(32.0, 0.2), (160.0, 0.25)]), line("none", false, &[(32.0, 1.5), (160.0, 11.0)])];
+        let line = |name, remembers, points: &[(f64, f64)]| Line {
+            name,
+            remembers,
+            points: points.to_vec(),
+        };
+        let lines = [
+            line("a <b>", true, &[(32.0, 0.2), (160.0, 0.25)]),
+            line("none", false, &[(32.0, 1.5), (160.0, 11.0)]),
+        ];
         let mut svg = String::new();
         draw(&mut svg, &lines).unwrap();
         assert!(svg.contains("a &lt;b&gt;") && svg.contains("none"), "{svg}");
