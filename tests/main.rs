@@ -6,6 +6,7 @@ mod cases;
 mod command_line;
 mod configs;
 mod goldens;
+mod kernels;
 mod laws;
 mod layering;
 mod own_cache;

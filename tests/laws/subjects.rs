@@ -184,6 +184,28 @@ pub fn of(variant: &'static dyn Variant, options: serde_json::Value) -> Vec<Subj
     subjects.collect()
 }
 
+/// Layers of one shape, whole rows and pages of four, in f32 on the processor.
+pub fn of_shape(shape: &AttentionShape) -> Vec<Subject> {
+    let name = match (shape.latent, shape.visibility) {
+        (Some(_), _) => "mla",
+        (None, Visibility::Window(_)) => "swa",
+        (None, Visibility::Causal) => "mha",
+    };
+    let variant = kvlab_engine::registry::variant(name).unwrap();
+    let layouts = ["contiguous", "paged"].into_iter();
+    layouts
+        .map(|layout| {
+            subject(
+                variant,
+                (shape, &Options::default()),
+                layout,
+                codec::EXACT,
+                &Device::flex(),
+            )
+        })
+        .collect()
+}
+
 /// The same on a graphics device, if there is one: some of them, because software is slow at it.
 pub fn wgpu() -> Option<Vec<Subject>> {
     let name = kvlab_config::Device::Wgpu(None);

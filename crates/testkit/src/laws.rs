@@ -317,8 +317,7 @@ fn full(subject: &Subject) {
     assert_eq!(before.reserved, reserved, "{}", subject.name);
     // The others go on as if nothing had been asked, and what is closed makes room.
     driver.cache.close(seqs[0].id).unwrap();
-    let (first, rest) = seqs.split_at_mut(1);
-    let _ = first;
+    let rest = &mut seqs[1..];
     driver.feed(&mut rest[last - 1], &tokens(50, 4));
     // One sequence may take all the room that there is, and not more.
     for seq in rest.iter() {
