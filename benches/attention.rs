@@ -40,6 +40,7 @@ fn filled(case: &Case, codec: &'static dyn Codec) -> (Box<dyn KvCache>, SeqId) {
         .into(),
         page_size: 16,
         prefix_sharing: false,
+        residual: 0,
         capacity: case.depth + case.chunk,
         sequences: 1,
         retention: fit.retention,

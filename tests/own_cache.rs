@@ -65,6 +65,7 @@ impl KvCache for DiaryCache {
             truncate: Truncate::Never("a diary is not torn".into()),
             fork: no("copies"),
             prefix_sharing: no("index"),
+            save: no("save"),
             lse: Ok(()),
         }
     }

@@ -41,6 +41,7 @@ laws! {
     parts: "a part and the rest merge to the whole",
     inspect: "what is stored reads back",
     prefix: "a found prefix changes nothing",
+    save: "a saved sequence goes on elsewhere",
     misuse: "misuse is refused",
 }
 

@@ -2,10 +2,10 @@
 
 use burn::tensor::{Device, Tensor};
 use kvlab_core::{
-    Accept, AttentionShape, Chunk, KvCache, LatentShape, LayerId, Query, Retention, RowSpec, Rows, SeqId, Value,
+    Accept, AttentionShape, Chunk, KvCache, LatentShape, LayerId, Query, Retention, RowSpec, Rows, Seal, SeqId, Value,
     Visibility,
 };
-use kvlab_store::{Codec, Grouped, LayerPlan, Options, Plan, StoredCache, Variant, codec};
+use kvlab_store::{BuildError, Codec, Grouped, LayerPlan, Options, Plan, StoredCache, Variant, codec};
 use kvlab_testkit::{Layer, Size, Subject};
 use serde_json::json;
 use std::num::NonZeroUsize;
@@ -83,6 +83,7 @@ fn plan(variant: &dyn Variant, shape: &AttentionShape, options: &Options, layers
         layout: String::new(),
         page_size: 4,
         prefix_sharing: true,
+        residual: 0,
         capacity: 0,
         sequences: 0,
         retention: fit.retention,
@@ -105,53 +106,119 @@ fn layer(shape: &AttentionShape, retention: Retention) -> Layer {
 /// Of attention in f32. What a codec rounds away is in [`Subject::stored`].
 const TOLERANCE: f64 = 2e-5;
 
-/// What a codec leaves of rows.
-fn through(codec: &dyn Codec, rows: Rows) -> Rows {
-    let pass = |rows: Tensor<3>| codec.decode(&codec.encode(rows));
+/// What a cache leaves of the rows of a sequence: those that are packed, and those that are not yet.
+fn through([key, value]: [&dyn Codec; 2], seal: Option<&Seal>, device: &Device, rows: Rows) -> Rows {
+    let pass = |codec: &dyn Codec, rows: Tensor<3>| {
+        let len = rows.dims()[0];
+        let packed = seal.map_or(len, |seal| seal.sealed(len));
+        // Packed rows were open ones first.
+        let open = codec::open(device);
+        let rows = match seal {
+            Some(_) => open.decode(&open.encode(rows)),
+            None => rows,
+        };
+        let part = |codec: &dyn Codec, from: usize, n: usize| {
+            (n > 0).then(|| codec.decode(&codec.encode(rows.clone().narrow(0, from, n))))
+        };
+        let parts = [
+            part(codec, 0, packed),
+            part(if seal.is_some() { open } else { codec }, packed, len - packed),
+        ];
+        Tensor::cat(parts.into_iter().flatten().collect(), 0)
+    };
     Rows {
-        key: pass(rows.key),
-        value: rows.value.map(pass),
+        key: pass(key, rows.key),
+        value: rows.value.map(|rows| pass(value, rows)),
     }
 }
 
-/// Packed codecs, and the cases that they run with. Their groups fit every head size of the cases.
-fn packed() -> Vec<&'static dyn Codec> {
-    let make = |name, pairs| codec::make(name, &options(pairs)).unwrap();
-    vec![
-        make("int8", json!({"group": 2})),
-        make("int4", json!({"group": 2, "scheme": "asymmetric", "rotate": true})),
-        make("fp8_e4m3", json!({"group": 2})),
-    ]
+/// How a cache stores rows.
+#[derive(Clone, Copy)]
+pub struct Formats {
+    codecs: [&'static dyn Codec; 2],
+    residual: usize,
 }
 
-fn takes_packed(variant: &str, layout: &str, shape: &AttentionShape) -> bool {
-    let wanted = [
-        ("gqa", "contiguous", heads(4, 2)),
-        ("gqa", "paged", heads(4, 2)),
-        ("swa", "ring", windowed(4, heads(4, 2))),
-        ("mla", "contiguous", latent()),
-    ];
-    wanted.iter().any(|(v, l, s)| (*v, *l, s) == (variant, layout, shape))
+impl Formats {
+    fn one(codec: &'static dyn Codec) -> Self {
+        Self {
+            codecs: [codec; 2],
+            residual: 0,
+        }
+    }
+
+    fn exact(&self) -> bool {
+        self.codecs.iter().all(|codec| codec.name() == "f32")
+    }
+}
+
+impl std::fmt::Display for Formats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [key, value] = self.codecs.map(|codec| codec.name());
+        write!(f, "{key}/{value}+{}", self.residual)
+    }
+}
+
+fn make(name: &str, pairs: serde_json::Value) -> &'static dyn Codec {
+    codec::make(name, &options(pairs)).unwrap()
+}
+
+/// Formats of fewer bits. Their groups fit every head size of the cases, and windows where they can.
+fn packed() -> Vec<Formats> {
+    let int8 = make("int8", json!({"group": 2}));
+    let channel = make("int4", json!({"group": 4, "axis": "channel", "scheme": "asymmetric"}));
+    let mixed = |key, value, residual| Formats {
+        codecs: [key, value],
+        residual,
+    };
+    vec![
+        Formats::one(int8),
+        Formats::one(make(
+            "int4",
+            json!({"group": 2, "scheme": "asymmetric", "rotate": true}),
+        )),
+        Formats::one(make("int2", json!({"group": 2, "scale": "f32"}))),
+        Formats::one(make("fp8_e4m3", json!({"group": 2}))),
+        Formats::one(make("fp8_e5m2", json!({"scale": "none"}))),
+        mixed(int8, make("f16", json!({})), 0),
+        // KIVI: keys by channel, values by token, the newest rows as they came.
+        mixed(channel, make("int4", json!({"group": 2})), 3),
+        Formats::one(make("int8", json!({"group": 2, "axis": "channel", "rotate": true}))),
+        mixed(int8, int8, 2),
+    ]
 }
 
 fn subject(
     variant: &'static dyn Variant,
     (shape, options): (&AttentionShape, &Options),
     layout: &'static str,
-    codec: &'static dyn Codec,
+    formats: Formats,
     device: &Device,
-) -> Subject {
+) -> Result<Subject, BuildError> {
     let mut plan = plan(variant, shape, options, 2);
     plan.device = device.clone();
     plan.layout = layout.into();
-    plan.layers.iter_mut().for_each(|l| l.codecs = [codec; 2]);
-    Subject {
-        name: format!("{} {layout} {} {shape:?} {options:?}", variant.name(), codec.name()),
+    plan.residual = formats.residual;
+    plan.prefix_sharing = formats.residual == 0;
+    plan.layers.iter_mut().for_each(|l| l.codecs = formats.codecs);
+    // A combination that does not work is refused before anything is allocated.
+    let sized = Plan {
+        capacity: 48,
+        sequences: 1,
+        ..plan.clone()
+    };
+    let seal = variant.spec(&sized)?.layers[0].seal.clone();
+    let device_ = device.clone();
+    Ok(Subject {
+        name: format!("{} {layout} {formats} {shape:?} {options:?}", variant.name()),
         layers: vec![layer(shape, plan.retention); 2],
         tolerance: TOLERANCE,
-        stored: (codec.name() != "f32").then(|| Box::new(move |rows| through(codec, rows)) as kvlab_testkit::Stored),
+        stored: (!formats.exact()).then(|| {
+            let stored = move |rows| through(formats.codecs, seal.as_ref(), &device_, rows);
+            Box::new(stored) as kvlab_testkit::Stored
+        }),
         device: device.clone(),
-        thorough: codec.name() == "f32",
+        thorough: formats.exact(),
         build: Box::new(move |size: Size| {
             let plan = Plan {
                 capacity: size.capacity,
@@ -160,7 +227,7 @@ fn subject(
             };
             variant.build(&plan).unwrap()
         }),
-    }
+    })
 }
 
 /// Every variant of the registry in every layout and codec that it takes.
@@ -177,9 +244,10 @@ pub fn of(variant: &'static dyn Variant, options: serde_json::Value) -> Vec<Subj
             variant,
             (shape, &options),
             variant.layouts()[0],
-            codec::EXACT,
+            Formats::one(codec::EXACT),
             &Device::flex(),
         )
+        .unwrap()
     });
     subjects.collect()
 }
@@ -199,9 +267,10 @@ pub fn of_shape(shape: &AttentionShape) -> Vec<Subject> {
                 variant,
                 (shape, &Options::default()),
                 layout,
-                codec::EXACT,
+                Formats::one(codec::EXACT),
                 &Device::flex(),
             )
+            .unwrap()
         })
         .collect()
 }
@@ -211,7 +280,7 @@ pub fn wgpu() -> Option<Vec<Subject>> {
     let name = kvlab_config::Device::Wgpu(None);
     let device = kvlab_engine::OpenDevice::open(name).ok()?.device;
     Some(
-        all(&device, |name| name.contains("f32"))
+        all(&device, |name| name.contains(" f32/f32"))
             .into_iter()
             .step_by(5)
             .collect(),
@@ -223,21 +292,16 @@ fn all(device: &Device, keep: impl Fn(&str) -> bool) -> Vec<Subject> {
     for (name, shape, options) in cases() {
         let variant = kvlab_engine::registry::variant(name).unwrap();
         for layout in variant.layouts() {
-            let plain = ["f32", "f16", "bf16"].map(|name| codec::make(name, &Options::default()).unwrap());
-            let packed = if takes_packed(name, layout, &shape) {
-                packed()
-            } else {
-                Vec::new()
-            };
-            for codec in plain.into_iter().chain(packed) {
-                let fits = plan(variant, &shape, &options, 1);
-                let windowed = shape.visibility.window().is_some() || fits.retention != Retention::All;
-                // A ring needs a window; rows that are not stored have no format.
-                let pointless = (*layout == "ring" && !windowed) || (*layout == "none" && codec.name() != "f32");
-                let stored = codec.check(&[shape.key], device).is_ok();
-                if !pointless && stored {
-                    let subject = subject(variant, (&shape, &options), layout, codec, device);
-                    subjects.extend(keep(&subject.name).then_some(subject));
+            let plain = ["f32", "f16", "bf16"].map(|name| Formats::one(make(name, json!({}))));
+            for formats in plain.into_iter().chain(packed()) {
+                // Rows that are not stored have no format.
+                let pointless = *layout == "none" && !formats.exact();
+                let key = format!("{name} {layout} {formats}");
+                if !pointless && keep(&key) {
+                    match subject(variant, (&shape, &options), layout, formats, device) {
+                        Ok(subject) => subjects.push(subject),
+                        Err(BuildError::Refused(_) | BuildError::Codec { .. }) => {}
+                    }
                 }
             }
         }
@@ -290,15 +354,18 @@ pub fn stored() -> Vec<(String, StoredCache)> {
     let mut caches = Vec::new();
     for layout in ["contiguous", "ring"] {
         let plain = ["f32", "f16"].map(|name| codec::make(name, &Options::default()).unwrap());
-        for codec in plain.into_iter().chain(packed()) {
+        for formats in plain.map(Formats::one).into_iter().chain(packed()) {
             let variant = kvlab_engine::registry::variant("swa").unwrap();
             let mut plan = plan(variant, &windowed(4, heads(4, 2)), &Options::default(), 2);
-            plan.layers.iter_mut().for_each(|l| l.codecs = [codec; 2]);
+            plan.layers.iter_mut().for_each(|l| l.codecs = formats.codecs);
             plan.layout = layout.into();
+            plan.residual = formats.residual;
             plan.capacity = 32;
             plan.sequences = 2;
-            let cache = plan.store("swa", |_, rows| rows).unwrap();
-            caches.push((format!("{layout} {}", codec.name()), cache));
+            match plan.store("swa", |_, rows| rows) {
+                Ok(cache) => caches.push((format!("{layout} {formats}"), cache)),
+                Err(refused) => assert!(matches!(refused, BuildError::Refused(_)), "{refused}"),
+            }
         }
     }
     caches

@@ -31,6 +31,10 @@ pub struct CacheConfig {
     /// Format of the values; as `key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<CodecSpec>,
+    /// Newest rows that are kept in full precision. `None` is 0: but for a group along the channel that is not complete
+    /// yet, every row is packed at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<usize>,
     /// For variants that take it: KV heads per layer, at least 1. Lossy when the model has more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_key_value_heads: Option<usize>,
@@ -85,6 +89,7 @@ impl Default for CacheConfig {
             sequences: default_sequences(),
             key: None,
             value: None,
+            residual: None,
             num_key_value_heads: None,
             window: None,
             sinks: None,

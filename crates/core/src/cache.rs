@@ -1,6 +1,6 @@
 //! The two traits, and the plain data of their calls.
 
-use crate::{Attended, Bytes, CacheError, CacheSpec, LayerId, Query, Rows, SeqId, TokenId};
+use crate::{Attended, Bytes, CacheError, CacheSpec, LayerId, Query, Rows, Saved, SeqId, TokenId};
 use burn::tensor::{Int, Tensor};
 use serde::Serialize;
 
@@ -66,11 +66,38 @@ pub trait KvCache: Send {
         })
     }
 
+    /// Everything that is stored of a sequence, bit for bit, to be [`restore`](Self::restore)d by a cache of the same
+    /// spec, also in another process. Room, pages and the device may differ.
+    ///
+    /// # Errors
+    /// [`CacheError::UnknownSequence`], [`CacheError::Unsupported`].
+    fn save(&self, seq: SeqId) -> Result<Saved, CacheError> {
+        self.len(seq)?;
+        Err(unsaved())
+    }
+
+    /// A new sequence with the rows that were saved. `tokens` are those that made them.
+    ///
+    /// # Errors
+    /// [`CacheError::Saved`] if the rows are of another kind, incomplete or damaged; [`CacheError::NoRoom`];
+    /// [`CacheError::Unsupported`]. Then nothing changed.
+    fn restore(&mut self, saved: &Saved, tokens: &[TokenId]) -> Result<SeqId, CacheError> {
+        let _ = (saved, tokens);
+        Err(unsaved())
+    }
+
     /// Begins a forward pass over one chunk of tokens for each of some sequences.
     ///
     /// # Errors
     /// [`CacheError::NoRoom`] with what is needed and what is free; unknown, repeated or empty chunks.
     fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError>;
+}
+
+fn unsaved() -> CacheError {
+    CacheError::Unsupported {
+        what: "saving a sequence".into(),
+        reason: "it does not hand out its rows".into(),
+    }
 }
 
 /// One forward pass. Dropped without [`commit`](Self::commit), it leaves the cache as it was.
@@ -271,6 +298,8 @@ pub struct Capabilities {
     pub fork: Support,
     /// Whether [`KvCache::open`] can find stored prefixes.
     pub prefix_sharing: Support,
+    /// Whether [`KvCache::save`] and [`KvCache::restore`] work.
+    pub save: Support,
     /// Whether [`Query::lse`] is answered.
     pub lse: Support,
 }
@@ -283,6 +312,7 @@ impl Capabilities {
             truncate: self.truncate.and(other.truncate),
             fork: self.fork.and(other.fork),
             prefix_sharing: self.prefix_sharing.and(other.prefix_sharing),
+            save: self.save.and(other.save),
             lse: self.lse.and(other.lse),
         }
     }

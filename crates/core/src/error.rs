@@ -58,6 +58,9 @@ pub enum CacheError {
         /// Why not.
         reason: String,
     },
+    /// Saved rows that this cache cannot take.
+    #[error("these saved rows do not fit this cache: {0}")]
+    Saved(String),
     /// A length beyond what the sequence holds, or more accepted tokens than the chunk had.
     #[error("{what}: {asked} asked, at most {most} possible")]
     OutOfRange {

@@ -63,6 +63,8 @@ pub struct Format {
     pub payload_bits: u32,
     /// Values that share one scale; 0 without metadata.
     pub group: usize,
+    /// Whether those are the values of one channel in `group` tokens, and not `group` values of one token.
+    pub per_channel: bool,
     /// Bits of metadata for each group.
     pub metadata_bits: u32,
 }
@@ -74,6 +76,7 @@ impl Format {
             name: name.into(),
             payload_bits,
             group: 0,
+            per_channel: false,
             metadata_bits: 0,
         }
     }
@@ -83,12 +86,50 @@ impl Format {
         Bytes((values as u64 * u64::from(self.payload_bits)).div_ceil(8))
     }
 
-    /// Bytes of the scales and zero points of `values` numbers that are stored together.
-    pub fn metadata(&self, values: usize) -> Bytes {
+    /// Bytes of the scales and zero points of `rows` vectors of `values` numbers.
+    pub fn metadata(&self, values: usize, rows: usize) -> Bytes {
         if self.group == 0 {
             return Bytes(0);
         }
-        Bytes((values.div_ceil(self.group) as u64 * u64::from(self.metadata_bits)).div_ceil(8))
+        let bytes = |groups: usize| (groups as u64 * u64::from(self.metadata_bits)).div_ceil(8);
+        match self.per_channel {
+            true => Bytes(rows.div_ceil(self.group) as u64 * bytes(values)),
+            false => Bytes(rows as u64 * bytes(values.div_ceil(self.group))),
+        }
+    }
+
+    /// Bits of one stored value, with its share of the metadata.
+    pub fn bits(&self, values: usize) -> f64 {
+        let rows = if self.per_channel { self.group } else { 1 };
+        let bytes = self.payload(values) * rows as u64 + self.metadata(values, rows);
+        8.0 * bytes.0 as f64 / (values * rows) as f64
+    }
+}
+
+/// When rows take their stored form, where that is not at once: rows are packed `block` at a time, from position 0
+/// on, as soon as `residual` newer ones exist. Until then they are open: kept beside the storage, as they came.
+///
+/// What is packed depends on the length of the sequence alone, so the same tokens store the same codes in whatever
+/// chunks they come; and a query finds the rows as they are when its own row has been added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// Rows that are packed together: those that share scales.
+    pub block: usize,
+    /// Newest rows that stay open.
+    pub residual: usize,
+    /// Number format of open rows.
+    pub open: Format,
+}
+
+impl Seal {
+    /// How many rows of a sequence of `len` tokens are packed. The others are open.
+    pub fn sealed(&self, len: usize) -> usize {
+        len.saturating_sub(self.residual) / self.block * self.block
+    }
+
+    /// The most open rows of a sequence.
+    pub fn room(&self) -> usize {
+        self.residual + self.block - 1
     }
 }
 
@@ -117,30 +158,72 @@ pub struct LayerSpec {
     pub rows_per_sequence: usize,
     /// Slots of a page; 0 where the layout has none.
     pub page_size: usize,
+    /// When rows are packed; `None` is at once.
+    pub seal: Option<Seal>,
 }
 
 impl LayerSpec {
-    /// Bytes of the codes of one row.
-    pub fn payload_per_row(&self) -> Bytes {
-        self.key.payload(self.row.key) * self.row.heads as u64
-            + self.value.payload(self.row.stored_value_dim()) * self.row.heads as u64
+    /// Bytes of the codes of packed rows.
+    pub fn payload(&self, rows: usize) -> Bytes {
+        let row = self.key.payload(self.row.key) + self.value.payload(self.row.stored_value_dim());
+        row * (rows * self.row.heads) as u64
     }
 
-    /// Bytes of the scales of one row.
-    pub fn metadata_per_row(&self) -> Bytes {
-        self.key.metadata(self.row.key) * self.row.heads as u64
-            + self.value.metadata(self.row.stored_value_dim()) * self.row.heads as u64
+    /// Bytes of the scales of packed rows.
+    pub fn metadata(&self, rows: usize) -> Bytes {
+        let head = self.key.metadata(self.row.key, rows) + self.value.metadata(self.row.stored_value_dim(), rows);
+        head * self.row.heads as u64
     }
 
-    /// Bytes that one more token takes in this layer, as long as no row is dropped; 0 where none is kept.
+    /// Bytes of packed rows.
+    pub fn packed(&self, rows: usize) -> Bytes {
+        self.payload(rows) + self.metadata(rows)
+    }
+
+    /// Bytes of open rows; see [`Seal`].
+    pub fn open(&self, rows: usize) -> Bytes {
+        let row = |seal: &Seal| seal.open.payload(self.row.key) + seal.open.payload(self.row.stored_value_dim());
+        self.seal.as_ref().map_or(Bytes(0), row) * (rows * self.row.heads) as u64
+    }
+
+    /// Rows that take their stored form together.
+    pub fn block(&self) -> usize {
+        self.seal.as_ref().map_or(1, |seal| seal.block)
+    }
+
+    /// Packed rows of a sequence of `len` tokens, as long as none is dropped.
+    pub fn sealed(&self, len: usize) -> usize {
+        self.seal.as_ref().map_or(len, |seal| seal.sealed(len))
+    }
+
+    /// Bytes that one more token takes in this layer, once it is packed and as long as no row is dropped, rounded up;
+    /// 0 where none is kept.
     pub fn per_token(&self) -> Bytes {
         match self.rows_per_sequence {
             0 => Bytes(0),
-            _ => self.payload_per_row() + self.metadata_per_row(),
+            _ => Bytes(self.packed(self.block()).0.div_ceil(self.block() as u64)),
         }
     }
 
-    /// Rows that a sequence of `tokens` tokens has stored.
+    /// Bytes in use for one sequence of `tokens` tokens.
+    pub fn used_at(&self, tokens: usize) -> Bytes {
+        if self.rows_per_sequence == 0 {
+            return Bytes(0);
+        }
+        let open = tokens - self.sealed(tokens);
+        self.packed(self.rows_at(tokens).saturating_sub(open)) + self.open(open)
+    }
+
+    /// Bytes that are allocated for so many sequences.
+    pub fn allocated(&self, sequences: usize) -> Bytes {
+        if self.rows_per_sequence == 0 {
+            return Bytes(0);
+        }
+        let open = self.seal.as_ref().map_or(0, Seal::room);
+        self.packed(self.rows_per_sequence * sequences) + self.open(open * sequences)
+    }
+
+    /// Rows that a sequence of `tokens` tokens has stored, packed or open.
     pub fn rows_at(&self, tokens: usize) -> usize {
         let rows = tokens.min(self.rows_per_sequence);
         let (kept, sinks) = match self.retention {
@@ -192,16 +275,12 @@ impl CacheSpec {
 
     /// Bytes in use for one sequence of `tokens` tokens.
     pub fn used_at(&self, tokens: usize) -> Bytes {
-        let layers = self.layers.iter();
-        layers.map(|l| l.per_token() * l.rows_at(tokens) as u64).sum()
+        self.layers.iter().map(|l| l.used_at(tokens)).sum()
     }
 
     /// Bytes that the cache allocates when it is built.
     pub fn allocated(&self) -> Bytes {
-        let layers = self.layers.iter();
-        layers
-            .map(|l| l.per_token() * l.rows_per_sequence as u64 * self.sequences as u64)
-            .sum()
+        self.layers.iter().map(|l| l.allocated(self.sequences)).sum()
     }
 
     /// The spec of a layer.

@@ -92,6 +92,7 @@ impl CachePlan {
                         layout: layout.to_owned(),
                         page_size,
                         prefix_sharing,
+                        residual: config.residual.unwrap_or(0),
                         capacity: model.max_positions().min(DEFAULT_CAPACITY),
                         sequences: config.sequences,
                         retention,

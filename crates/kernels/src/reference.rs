@@ -6,7 +6,7 @@
 use burn::tensor::{DType, Tensor, TensorData};
 use kvlab_core::{Attended, Bytes, CacheError, EMPTY_LSE, Value};
 use kvlab_store::layout::Run;
-use kvlab_store::{ChunkRows, Codec, Input, Kernel, LayerStore, Problem, codec};
+use kvlab_store::{Codec, Form, Input, Kernel, LayerStore, Part, Problem, QueryChunk, codec};
 use std::ops::Range;
 
 /// See the module.
@@ -34,24 +34,28 @@ impl Kernel for Reference {
             let values = codecs.iter().zip(dims).filter(|(c, _)| c.name() != codec::EXACT.name());
             (values.map(|(_, dim)| dim).sum::<usize>() * input.row.heads * size_of::<f32>()) as u64
         };
-        let packed = |rows: usize| input.store.rows(0, rows).bytes().0;
-        let past = input.chunks.iter().flat_map(|chunk| groups(&chunk.past)).map(|runs| {
+        let held = |part: &Part<'_>, runs: &[Run]| {
             let rows: usize = runs.iter().map(|run| run.len).sum();
-            let joined = if runs.len() > 1 { packed(rows) } else { 0 };
-            rows as u64 * unpacked(input.codecs) + joined
+            let joined = if runs.len() > 1 {
+                part.store.rows(0, rows).bytes().0
+            } else {
+                0
+            };
+            rows as u64 * unpacked(part.codecs) + joined
+        };
+        let parts = input.parts.iter();
+        let most = parts.flat_map(|part| {
+            let groups = part.runs.iter().flat_map(|runs| groups(part, runs));
+            groups.map(|runs| held(part, &runs))
         });
-        let fresh = input.fresh.into_iter().flat_map(|fresh| {
-            let lengths = input.chunks.iter().map(|chunk| chunk.tokens.len() as u64);
-            lengths.map(move |rows| rows * unpacked(fresh.codecs))
-        });
-        Bytes(past.chain(fresh).max().unwrap_or(0))
+        Bytes(most.max().unwrap_or(0))
     }
 
     fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError> {
         let mut outs = Vec::with_capacity(input.chunks.len());
         let mut lses = Vec::with_capacity(input.chunks.len());
-        for chunk in input.chunks {
-            let (out, lse) = attend_chunk(input, chunk);
+        for i in 0..input.chunks.len() {
+            let (out, lse) = attend_chunk(input, i);
             outs.push(out);
             lses.push(lse);
         }
@@ -72,24 +76,19 @@ struct Block {
 }
 
 impl Block {
-    fn new(input: &Input<'_>, codecs: [&dyn Codec; 2], rows: &LayerStore, positions: Vec<Range<usize>>) -> Self {
-        let keys = codecs[0].decode(&rows.key);
+    /// Rows of some runs, which are put together while they are packed.
+    fn new(input: &Input<'_>, part: &Part<'_>, runs: &[Run]) -> Self {
+        let packed = LayerStore::join(runs.iter().map(|&run| part.store.run(run)).collect());
+        let keys = part.codecs[0].decode(&packed.key);
         let values = match input.row.value {
-            Value::Own(_) => codecs[1].decode(&rows.value),
+            Value::Own(_) => part.codecs[1].decode(&packed.value),
             Value::PrefixOfKey(dim) => keys.clone().narrow(2, 0, dim),
         };
         Self {
             keys: keys.permute([1, 2, 0]),
             values: values.swap_dims(0, 1),
-            positions,
+            positions: runs.iter().map(|run| run.position..run.position + run.len).collect(),
         }
-    }
-
-    /// Stored rows. Those of several runs are put together while they are packed.
-    fn stored(input: &Input<'_>, runs: &[Run]) -> Self {
-        let parts: Vec<_> = runs.iter().map(|&run| input.store.run(run)).collect();
-        let positions = runs.iter().map(|run| run.position..run.position + run.len).collect();
-        Self::new(input, input.codecs, &LayerStore::join(parts), positions)
     }
 
     fn rows(&self) -> usize {
@@ -97,8 +96,10 @@ impl Block {
     }
 }
 
-/// Runs, cut and gathered so that each group has at most [`BLOCK`] rows.
-fn groups(runs: &[Run]) -> Vec<Vec<Run>> {
+/// Runs, cut and gathered so that each group has at most [`BLOCK`] rows, in blocks that the codec packs together.
+fn groups(part: &Part<'_>, runs: &[Run]) -> Vec<Vec<Run>> {
+    let together = part.codecs.iter().map(|codec| codec.block()).max().unwrap_or(1);
+    let most = (BLOCK / together).max(1) * together;
     let mut groups: Vec<Vec<Run>> = Vec::new();
     let mut room = 0;
     for &run in runs {
@@ -106,7 +107,7 @@ fn groups(runs: &[Run]) -> Vec<Vec<Run>> {
         while let Some(run) = rest {
             if room == 0 {
                 groups.push(Vec::new());
-                room = BLOCK;
+                room = most;
             }
             let cut = run.position + room.min(run.len);
             if let (Some(group), Some(part)) = (groups.last_mut(), run.until(cut)) {
@@ -142,7 +143,8 @@ impl State {
 }
 
 /// Output `[tokens, query heads, value dim]` and log-sum-exp `[tokens, query heads]` of one chunk, in f32.
-fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) {
+fn attend_chunk(input: &Input<'_>, i: usize) -> (Tensor<3>, Tensor<2>) {
+    let chunk = &input.chunks[i];
     let [_, query_heads, key_dim] = input.query.q.dims();
     let (heads, tokens, value_dim) = (input.row.heads, chunk.tokens.len(), input.row.value_dim());
     let device = input.query.q.device();
@@ -157,13 +159,11 @@ fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) 
         .swap_dims(0, 1)
         .reshape([heads, query_heads / heads * tokens, key_dim]);
 
-    let past = groups(&chunk.past).into_iter().map(|runs| Block::stored(input, &runs));
-    let fresh = input.fresh.map(|fresh| {
-        let rows = fresh.rows.rows(chunk.tokens.start, tokens);
-        let positions = chunk.start..chunk.start + tokens;
-        Block::new(input, fresh.codecs, &rows, vec![positions])
+    let parts = input.parts.iter().flat_map(|part| {
+        let groups = groups(part, &part.runs[i]).into_iter();
+        let q = &q;
+        groups.map(move |runs| attend_block(input, part.form, chunk, q, Block::new(input, part, &runs)))
     });
-    let parts = past.chain(fresh).map(|block| attend_block(input, chunk, &q, block));
     let mut state = parts.reduce(State::merge);
     if let Some(sinks) = &input.query.sinks {
         // A learned sink is one more score in the softmax, without a value.
@@ -195,7 +195,7 @@ fn attend_chunk(input: &Input<'_>, chunk: &ChunkRows) -> (Tensor<3>, Tensor<2>) 
     (out.swap_dims(0, 1), lse)
 }
 
-fn attend_block(input: &Input<'_>, chunk: &ChunkRows, q: &Tensor<3>, block: Block) -> State {
+fn attend_block(input: &Input<'_>, form: Form, chunk: &QueryChunk, q: &Tensor<3>, block: Block) -> State {
     let (tokens, rows) = (chunk.tokens.len(), block.rows());
     let [heads, queries, _] = q.dims();
     let query_heads = heads * queries / tokens;
@@ -204,7 +204,7 @@ fn attend_block(input: &Input<'_>, chunk: &ChunkRows, q: &Tensor<3>, block: Bloc
     if let Some(cap) = input.query.softcap {
         scores = (scores / cap).tanh() * cap;
     }
-    if let Some(bias) = mask(input, chunk, &block.positions) {
+    if let Some(bias) = mask(input, form, chunk, &block.positions) {
         let bias = TensorData::new(bias, [1, tokens, rows]);
         scores = scores + Tensor::from_data(bias, (&q.device(), DType::F32));
     }
@@ -218,19 +218,21 @@ fn attend_block(input: &Input<'_>, chunk: &ChunkRows, q: &Tensor<3>, block: Bloc
 }
 
 /// `[tokens, rows]`: 0 where the query sees the row, [`MASKED`] elsewhere. `None` if every query sees every row.
-fn mask(input: &Input<'_>, chunk: &ChunkRows, positions: &[Range<usize>]) -> Option<Vec<f32>> {
+fn mask(input: &Input<'_>, form: Form, chunk: &QueryChunk, positions: &[Range<usize>]) -> Option<Vec<f32>> {
     let queries = chunk.start..chunk.start + chunk.tokens.len();
-    // A row that the first and the last query see is seen by those between: a window moves with its query.
+    let sees = |query, row| input.sees(form, chunk.start, query, row);
+    // A row that the first and the last query see is seen by those between: a window moves with its query, and rows
+    // are packed once.
     let sees_all = |query: usize| {
         let mut rows = positions.iter().cloned().flatten();
-        rows.all(|row| input.sees(query, row))
+        rows.all(|row| sees(query, row))
     };
     if sees_all(queries.start) && sees_all(queries.end - 1) {
         return None;
     }
     let bias = queries.flat_map(|query| {
         let rows = positions.iter().cloned().flatten();
-        rows.map(move |row| if input.sees(query, row) { 0.0 } else { MASKED })
+        rows.map(move |row| if sees(query, row) { 0.0 } else { MASKED })
     });
     Some(bias.collect())
 }

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
     Accept, Attended, CacheError, CacheSpec, Capabilities, Chunk, Exactness, Inspected, KvCache, LayerId, Opened,
-    Query, Rows, SeqId, Step, StepReport, TokenId, Usage,
+    Query, Rows, Saved, SeqId, Step, StepReport, TokenId, Usage,
 };
 use std::collections::BTreeMap;
 
@@ -82,6 +82,7 @@ impl KvCache for Grouped {
             truncate: kvlab_core::Truncate::Any,
             fork: Ok(()),
             prefix_sharing: Ok(()),
+            save: Ok(()),
             lse: Ok(()),
         })
     }
@@ -167,6 +168,45 @@ impl KvCache for Grouped {
         let members = self.members(seq)?;
         let group = *self.group_of.get(&layer).ok_or(CacheError::UnknownLayer(layer))?;
         self.groups[group].inspect(members[group], layer)
+    }
+
+    fn save(&self, seq: SeqId) -> Result<Saved, CacheError> {
+        let members = self.groups.iter().zip(self.members(seq)?);
+        let parts = members.map(|(group, &member)| group.save(member));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        let mut layers: Vec<_> = parts.into_iter().flat_map(|part| part.layers).collect();
+        layers.sort_by_key(|layer| layer.layer);
+        Ok(Saved {
+            spec: self.spec.clone(),
+            len: self.len(seq)?,
+            layers,
+        })
+    }
+
+    fn restore(&mut self, saved: &Saved, tokens: &[TokenId]) -> Result<SeqId, CacheError> {
+        saved.check(&self.spec)?;
+        let mut members: Vec<SeqId> = Vec::with_capacity(self.groups.len());
+        for i in 0..self.groups.len() {
+            let ours = |layer: &LayerId| self.group_of.get(layer) == Some(&i);
+            let part = Saved {
+                spec: CacheSpec {
+                    layers: saved.spec.layers.iter().filter(|l| ours(&l.layer)).cloned().collect(),
+                    ..saved.spec.clone()
+                },
+                len: saved.len,
+                layers: saved.layers.iter().filter(|l| ours(&l.layer)).cloned().collect(),
+            };
+            match self.groups[i].restore(&part, tokens) {
+                Ok(member) => members.push(member),
+                Err(error) => {
+                    for (group, member) in self.groups.iter_mut().zip(members) {
+                        group.close(member)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(self.add(members))
     }
 
     fn begin<'a>(&'a mut self, batch: &[Chunk<'_>]) -> Result<Box<dyn Step + 'a>, CacheError> {

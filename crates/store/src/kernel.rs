@@ -2,7 +2,7 @@
 
 use crate::layout::Run;
 use crate::{Codec, LayerStore};
-use kvlab_core::{Attended, Bytes, CacheError, Query, Retention, RowSpec, Span, Visibility};
+use kvlab_core::{Attended, Bytes, CacheError, Query, Retention, RowSpec, Seal, Span, Visibility};
 use std::ops::Range;
 
 /// Attention of one step in one layer, as far as a kernel must know to say whether it can do it.
@@ -14,8 +14,8 @@ pub struct Problem {
     pub query_heads: usize,
     /// Tokens of the longest chunk.
     pub tokens: usize,
-    /// Codec of the keys, of the values.
-    pub codecs: [&'static str; 2],
+    /// Codecs of keys and values in each part.
+    pub codecs: Vec<[&'static str; 2]>,
     /// Whether scores are capped.
     pub softcap: bool,
     /// Whether heads have learned sinks.
@@ -24,42 +24,54 @@ pub struct Problem {
     pub lse: bool,
 }
 
-/// The rows that one chunk's queries are compared with.
+/// The queries of one sequence.
 #[derive(Clone, Debug)]
-pub struct ChunkRows {
+pub struct QueryChunk {
     /// The chunk's tokens within the step.
     pub tokens: Range<usize>,
     /// Position of the chunk's first token.
     pub start: usize,
-    /// Stored rows from before the step, in order of position.
-    pub past: Vec<Run>,
 }
 
-/// Rows of the step itself, which are not in the storage yet.
-#[derive(Clone, Copy)]
-pub struct Fresh<'a> {
-    /// Encoded, `[tokens of the step, heads, width]`.
-    pub rows: &'a LayerStore,
-    /// Codecs of keys and values in `rows`.
+/// The rows of a [`Part`], as one of the two forms that rows can have; see [`Seal`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Every row has one form, this one.
+    Only,
+    /// Packed rows: a query finds those that are packed once its own row is there.
+    Packed,
+    /// Open rows: a query finds those that are not packed yet then.
+    Open,
+}
+
+/// Some of the rows that queries are compared with.
+#[derive(Clone)]
+pub struct Part<'a> {
+    /// The planes that they lie in.
+    pub store: &'a LayerStore,
+    /// Codecs of keys and values in `store`.
     pub codecs: [&'a dyn Codec; 2],
+    /// For each chunk the rows that some of its queries may see, in order of position. Where the codec packs blocks
+    /// of rows, a run is whole blocks.
+    pub runs: Vec<Vec<Run>>,
+    /// Their form.
+    pub form: Form,
 }
 
 /// Everything an attention call needs.
 pub struct Input<'a> {
     /// Geometry of the rows.
     pub row: RowSpec,
-    /// The storage of the layer.
-    pub store: &'a LayerStore,
-    /// Codecs of keys and values in `store`.
-    pub codecs: [&'a dyn Codec; 2],
-    /// The rows of the step; `None` where only past rows count.
-    pub fresh: Option<Fresh<'a>>,
+    /// The rows, in no order between the parts. A position can be in two parts of different form.
+    pub parts: Vec<Part<'a>>,
     /// One entry a chunk, in the order of the step.
-    pub chunks: &'a [ChunkRows],
+    pub chunks: &'a [QueryChunk],
     /// The model's rule.
     pub visibility: Visibility,
     /// The cache's rule.
     pub retention: Retention,
+    /// When rows change their form.
+    pub seal: Option<&'a Seal>,
     /// The queries of all chunks.
     pub query: Query,
 }
@@ -67,25 +79,37 @@ pub struct Input<'a> {
 impl Input<'_> {
     /// The problem that this is an instance of.
     pub fn problem(&self) -> Problem {
+        let mut codecs: Vec<_> = self.parts.iter().map(|part| part.codecs.map(Codec::name)).collect();
+        codecs.dedup();
         Problem {
             row: self.row,
             query_heads: self.query.q.dims()[1],
             tokens: self.chunks.iter().map(|c| c.tokens.len()).max().unwrap_or(0),
-            codecs: self.codecs.map(Codec::name),
+            codecs,
             softcap: self.query.softcap.is_some(),
             sinks: self.query.sinks.is_some(),
             lse: self.query.lse,
         }
     }
 
-    /// Whether a query sees a row, by both rules.
-    pub fn sees(&self, query: usize, row: usize) -> bool {
-        self.visibility.sees(query, row) && self.retention.keeps(query, row)
+    /// Whether the query at position `query` of a chunk that begins at `start` sees the row at position `row`, of
+    /// this form, by all rules.
+    pub fn sees(&self, form: Form, start: usize, query: usize, row: usize) -> bool {
+        let packed = || self.seal.map_or(query + 1, |seal| seal.sealed(query + 1));
+        let found = match form {
+            Form::Only => true,
+            Form::Packed => row < packed(),
+            Form::Open => row >= packed(),
+        };
+        found
+            && (self.query.span == Span::All || row < start)
+            && self.visibility.sees(query, row)
+            && self.retention.keeps(query, row)
     }
 
     /// Whether every query sees at least one row: its own, unless only past rows count.
     pub fn nobody_is_blind(&self) -> bool {
-        self.fresh.is_some() && self.query.span == Span::All
+        self.query.span == Span::All
     }
 }
 

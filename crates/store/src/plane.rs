@@ -1,10 +1,10 @@
 //! Planes: the tensors that rows live in.
 
 use crate::layout::Run;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use kvlab_core::Bytes;
 
-/// One tensor of the storage, `[slots, heads, width]`.
+/// One tensor of the storage, `[slots, heads, width]`, or with an entry for each group of slots.
 #[derive(Clone, Debug)]
 pub enum Plane {
     /// Numbers, or scales.
@@ -19,6 +19,30 @@ impl Plane {
         match self {
             Self::Float(t) => t.dims(),
             Self::Int(t) => t.dims(),
+        }
+    }
+
+    /// The format of its numbers.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::Float(t) => t.dtype(),
+            Self::Int(t) => t.dtype(),
+        }
+    }
+
+    /// Its numbers on the host, bit for bit.
+    pub fn into_data(self) -> TensorData {
+        match self {
+            Self::Float(t) => t.into_data(),
+            Self::Int(t) => t.into_data(),
+        }
+    }
+
+    /// Numbers from the host as a plane of this kind, on the same device.
+    pub fn like(&self, data: TensorData) -> Self {
+        match self {
+            Self::Float(t) => Self::Float(Tensor::from_data(data, (&t.device(), t.dtype()))),
+            Self::Int(t) => Self::Int(Tensor::from_data(data, (&t.device(), t.dtype()))),
         }
     }
 
@@ -95,12 +119,24 @@ impl Plane {
 }
 
 /// The planes of one layer.
+///
+/// The first plane of a codec has an entry for each row. Others may have one for each group of rows that it packs
+/// together: then rows are cut, read and written in whole groups.
 #[derive(Clone, Debug, Default)]
 pub struct LayerStore {
     /// Planes of the keys.
     pub key: Vec<Plane>,
     /// Planes of the values; none where the value is a prefix of the key.
     pub value: Vec<Plane>,
+}
+
+/// Each plane of a codec with the rows of one of its entries.
+fn strides(planes: &[Plane]) -> impl Iterator<Item = usize> {
+    let rows = planes.first().map_or(0, |plane| plane.dims()[0]);
+    planes
+        .iter()
+        .map(move |plane| rows / plane.dims()[0].max(1))
+        .map(|n| n.max(1))
 }
 
 impl LayerStore {
@@ -116,7 +152,10 @@ impl LayerStore {
 
     /// Rows `from..from + len` of every plane, as views.
     pub fn rows(&self, from: usize, len: usize) -> Self {
-        let cut = |planes: &[Plane]| planes.iter().map(|p| p.rows(from, len)).collect();
+        let cut = |planes: &[Plane]| {
+            let planes = planes.iter().zip(strides(planes));
+            planes.map(|(p, n)| p.rows(from / n, len / n)).collect()
+        };
         Self {
             key: cut(&self.key),
             value: cut(&self.value),
@@ -146,10 +185,14 @@ impl LayerStore {
 
     /// Writes rows into every plane, in place.
     pub fn write(&mut self, slot: usize, rows: Self) {
-        let planes = self.key.iter_mut().chain(&mut self.value);
-        for (plane, rows) in planes.zip(rows.key.into_iter().chain(rows.value)) {
-            plane.write(slot, rows);
-        }
+        let write = |planes: &mut [Plane], rows: Vec<Plane>| {
+            let strides: Vec<_> = strides(planes).collect();
+            for ((plane, rows), n) in planes.iter_mut().zip(rows).zip(strides) {
+                plane.write(slot / n, rows);
+            }
+        };
+        write(&mut self.key, rows.key);
+        write(&mut self.value, rows.value);
     }
 
     /// See [`Plane::detached`].

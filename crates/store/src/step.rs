@@ -2,7 +2,7 @@
 
 use crate::cache::{Layer, StoredCache};
 use crate::layout::{Growth, Run};
-use crate::{ChunkRows, Fresh, Input, Kernel, LayerStore, codec};
+use crate::{Form, Input, Kernel, LayerStore, Part, QueryChunk, codec};
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
     Accept, Attended, Bytes, CacheError, LayerId, LayerSpec, Query, Retention, RowSpec, Rows, SeqId, Span, Step,
@@ -14,13 +14,25 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct StoredStep<'a> {
     cache: &'a mut StoredCache,
     growths: Vec<(SeqId, usize, Vec<TokenId>)>,
-    chunks: Vec<ChunkRows>,
+    chunks: Vec<QueryChunk>,
+    /// Stored rows of each chunk's sequence, from before the step.
+    past: Vec<Vec<Run>>,
     tokens: usize,
     positions: Tensor<1, Int>,
-    fresh: BTreeMap<LayerId, LayerStore>,
+    fresh: BTreeMap<LayerId, Fresh>,
     kernels: BTreeSet<&'static str>,
     /// The most that a kernel held of unpacked rows.
     scratch: Bytes,
+}
+
+/// The rows of a step in one layer.
+struct Fresh {
+    /// `[tokens of the step, heads, width]`: packed, or open where rows are packed later.
+    rows: LayerStore,
+    /// What has to be packed if every token is accepted: rows from before the step and new ones, chunk by chunk.
+    sealed: LayerStore,
+    /// For each chunk the first of its rows in `sealed`, and their positions.
+    sealing: Vec<(usize, std::ops::Range<usize>)>,
 }
 
 impl<'a> StoredStep<'a> {
@@ -32,17 +44,18 @@ impl<'a> StoredStep<'a> {
             let (from, end) = (tokens, growth.start + growth.tokens.len());
             tokens += growth.tokens.len();
             positions.extend((growth.start..end).map(|p| p as i64));
-            chunks.push(ChunkRows {
+            chunks.push(QueryChunk {
                 tokens: from..tokens,
                 start: growth.start,
-                past: cache.layout.runs(growth.seq, growth.start),
             });
         }
         let positions = Tensor::from_data(positions.as_slice(), &cache.device);
+        let past = growths.iter().map(|g| cache.layout.runs(g.seq, g.start)).collect();
         Self {
             cache,
             growths: growths.iter().map(|g| (g.seq, g.start, g.tokens.to_vec())).collect(),
             chunks,
+            past,
             tokens,
             positions,
             fresh: BTreeMap::new(),
@@ -51,33 +64,128 @@ impl<'a> StoredStep<'a> {
         }
     }
 
-    /// Remembers a kernel that ran.
-    fn note(&mut self, kernel: &'static str, scratch: Bytes) {
-        self.kernels.insert(kernel);
-        self.scratch = self.scratch.max(scratch);
-    }
-
     fn layer(&self, layer: LayerId) -> Result<&Layer, CacheError> {
         let known = self.cache.layers.get(&layer);
         known.ok_or(CacheError::UnknownLayer(layer))
     }
 
-    /// The chunks, without the past rows that no query of the chunk sees any more.
-    fn chunks(&self, spec: &LayerSpec, with_past: bool) -> Vec<ChunkRows> {
-        let mut chunks = self.chunks.clone();
-        for chunk in &mut chunks {
-            let past = std::mem::take(&mut chunk.past);
-            if with_past {
-                let parts = past.into_iter().flat_map(|run| visible(run, chunk.start, spec));
-                chunk.past = parts.collect();
+    fn note(&mut self, ran: Ran) -> Attended {
+        self.kernels.insert(ran.kernel);
+        self.scratch = self.scratch.max(ran.scratch);
+        ran.attended
+    }
+
+    /// New rows of a layer, as they will be stored.
+    fn encode(&self, stored: &Layer, rows: Rows) -> Fresh {
+        let Some(seal) = &stored.spec.seal else {
+            return Fresh {
+                rows: stored.encode(stored.codecs, rows),
+                sealed: LayerStore::default(),
+                sealing: Vec::new(),
+            };
+        };
+        let rows = stored.encode([stored.open_codec; 2], rows);
+        let mut sealing = Vec::with_capacity(self.chunks.len());
+        let mut parts = Vec::new();
+        let mut first = 0;
+        for (chunk, (seq, start, _)) in self.chunks.iter().zip(&self.growths) {
+            let ready = seal.sealed(*start)..seal.sealed(start + chunk.tokens.len());
+            // Open rows from before the step first, then new ones.
+            let past = self
+                .cache
+                .open
+                .runs(*seq, seal.room(), ready.start, ready.end.min(*start));
+            parts.extend(past.iter().map(|&run| stored.open.run(run)));
+            if ready.end > *start {
+                parts.push(rows.rows(chunk.tokens.start, ready.end - start));
+            }
+            sealing.push((first, ready.clone()));
+            first += ready.len();
+        }
+        let sealed = match first {
+            0 => LayerStore::default(),
+            _ => stored.encode(
+                stored.codecs,
+                stored.decode([stored.open_codec; 2], &LayerStore::join(parts)),
+            ),
+        };
+        Fresh { rows, sealed, sealing }
+    }
+
+    /// The rows that a layer's queries are compared with.
+    fn parts<'s>(&'s self, stored: &'s Layer, fresh: Option<&'s Fresh>, span: Span) -> Vec<Part<'s>> {
+        let spec = &stored.spec;
+        let own = |fresh: &'s Fresh, codecs, form| Part {
+            store: &fresh.rows,
+            codecs,
+            runs: self.own_runs(),
+            form,
+        };
+        let past = self.past.iter().zip(&self.chunks).map(|(runs, chunk)| {
+            let packed = runs.iter().filter_map(|run| run.until(spec.sealed(chunk.start)));
+            packed
+                .flat_map(|run| visible(run, chunk.start, spec, spec.block()))
+                .collect()
+        });
+        let mut parts = vec![Part {
+            store: &stored.store,
+            codecs: stored.codecs.map(|c| c as &dyn crate::Codec),
+            runs: past.collect(),
+            form: if spec.seal.is_some() { Form::Packed } else { Form::Only },
+        }];
+        let Some(seal) = &spec.seal else {
+            let fresh = fresh.filter(|_| span == Span::All);
+            parts.extend(fresh.map(|fresh| own(fresh, parts[0].codecs, Form::Only)));
+            return parts;
+        };
+        let open_codecs = [stored.open_codec; 2].map(|c| c as &dyn crate::Codec);
+        let open = self.growths.iter().map(|(seq, start, _)| {
+            let rows = self.cache.open.runs(*seq, seal.room(), seal.sealed(*start), *start);
+            rows.into_iter().flat_map(|run| visible(run, *start, spec, 1)).collect()
+        });
+        parts.push(Part {
+            store: &stored.open,
+            codecs: open_codecs,
+            runs: open.collect(),
+            form: Form::Open,
+        });
+        if let Some(fresh) = fresh {
+            let runs = fresh.sealing.iter().map(|(slot, ready)| {
+                let run = Run {
+                    slot: *slot,
+                    position: ready.start,
+                    len: ready.len(),
+                };
+                Some(run).filter(|run| run.len > 0).into_iter().collect()
+            });
+            parts.push(Part {
+                store: &fresh.sealed,
+                codecs: parts[0].codecs,
+                runs: runs.collect(),
+                form: Form::Packed,
+            });
+            if span == Span::All {
+                parts.push(own(fresh, open_codecs, Form::Open));
             }
         }
-        chunks
+        parts
+    }
+
+    /// The new rows of each chunk, in tensors of all tokens of the step.
+    fn own_runs(&self) -> Vec<Vec<Run>> {
+        let runs = self.chunks.iter().map(|chunk| {
+            vec![Run {
+                slot: chunk.tokens.start,
+                position: chunk.start,
+                len: chunk.tokens.len(),
+            }]
+        });
+        runs.collect()
     }
 }
 
-/// The parts of a run of past rows that a query at position `query` or later can see.
-fn visible(run: Run, query: usize, spec: &LayerSpec) -> impl Iterator<Item = Run> {
+/// The parts of a run of past rows that a query at position `query` or later can see, in whole blocks of rows.
+fn visible(run: Run, query: usize, spec: &LayerSpec, block: usize) -> impl Iterator<Item = Run> + use<> {
     // The first position inside a window, for the earliest query.
     let first = |window: usize| (query + 1).saturating_sub(window);
     let seen = first(spec.visibility.window().unwrap_or(usize::MAX));
@@ -85,25 +193,39 @@ fn visible(run: Run, query: usize, spec: &LayerSpec) -> impl Iterator<Item = Run
         Retention::All => (0, 0),
         Retention::Window { window, sinks } => (sinks, first(window.get())),
     };
-    let run = run.from(seen);
-    let sink = run.and_then(|run| run.until(sinks.min(kept)));
-    let rest = run.and_then(|run| run.from(kept));
+    let sinks = sinks.min(kept).next_multiple_of(block);
+    let run = run.from(seen / block * block);
+    let sink = run.and_then(|run| run.until(sinks));
+    let rest = run.and_then(|run| run.from((kept / block * block).max(sinks)));
     sink.into_iter().chain(rest)
 }
 
-/// Runs the first kernel that takes the problem, and says which.
+/// What a kernel did, and what it held meanwhile.
+struct Ran {
+    attended: Attended,
+    kernel: &'static str,
+    scratch: Bytes,
+}
+
+/// Runs the first kernel that takes the problem.
 fn run(
     kernels: &'static [&'static dyn Kernel],
     tokens: usize,
     layer: LayerId,
     input: &Input<'_>,
-) -> Result<(&'static dyn Kernel, Attended), CacheError> {
+) -> Result<Ran, CacheError> {
     check_query(layer, tokens, input)?;
     let problem = input.problem();
     let mut reasons = Vec::new();
     for kernel in kernels {
         match kernel.supports(&problem) {
-            Ok(()) => return Ok((*kernel, kernel.attend(input)?)),
+            Ok(()) => {
+                return Ok(Ran {
+                    attended: kernel.attend(input)?,
+                    kernel: kernel.name(),
+                    scratch: kernel.scratch(input),
+                });
+            }
             Err(reason) => reasons.push(format!("{}: {reason}", kernel.name())),
         }
     }
@@ -129,18 +251,13 @@ impl Step for StoredStep<'_> {
         check_adoptable(layer, self.tokens, &stored.spec, &rows)?;
         let rows = (self.cache.adopt)(&stored.spec, rows);
         check_rows(layer, self.tokens, stored.spec.row, &rows)?;
-        let [key, value] = stored.codecs;
-        let fresh = LayerStore {
-            key: key.encode(rows.key),
-            value: rows.value.map_or_else(Vec::new, |v| value.encode(v)),
-        };
+        let fresh = self.encode(stored, rows);
         self.fresh.insert(layer, fresh);
         Ok(())
     }
 
     fn attend(&mut self, layer: LayerId, query: Query) -> Result<Attended, CacheError> {
         let stored = self.layer(layer)?;
-        let spec = &stored.spec;
         let fresh = self.fresh.get(&layer);
         if fresh.is_none() && query.span == Span::All {
             return Err(CacheError::Order {
@@ -148,23 +265,17 @@ impl Step for StoredStep<'_> {
                 what: "was asked for attention before its rows were added; extend it first",
             });
         }
-        let codecs = stored.codecs.map(|c| c as &dyn crate::Codec);
-        let chunks = self.chunks(spec, true);
-        let rows = fresh.filter(|_| query.span == Span::All);
         let input = Input {
-            row: spec.row,
-            store: &stored.store,
-            codecs,
-            fresh: rows.map(|rows| Fresh { rows, codecs }),
-            chunks: &chunks,
-            visibility: spec.visibility,
-            retention: spec.retention,
+            row: stored.spec.row,
+            parts: self.parts(stored, fresh, query.span),
+            chunks: &self.chunks,
+            visibility: stored.spec.visibility,
+            retention: stored.spec.retention,
+            seal: stored.spec.seal.as_ref(),
             query,
         };
-        let (kernel, attended) = run(self.cache.kernels, self.tokens, layer, &input)?;
-        let scratch = kernel.scratch(&input);
-        self.note(kernel.name(), scratch);
-        Ok(attended)
+        let ran = run(self.cache.kernels, self.tokens, layer, &input)?;
+        Ok(self.note(ran))
     }
 
     fn attend_fresh(&mut self, layer: LayerId, rows: Rows, query: Query) -> Result<Attended, CacheError> {
@@ -178,26 +289,26 @@ impl Step for StoredStep<'_> {
             },
         };
         check_rows(layer, self.tokens, row, &rows)?;
-        let codecs = [codec::EXACT; 2];
         let fresh = LayerStore {
             key: codec::EXACT.encode(rows.key),
             value: rows.value.map_or_else(Vec::new, |v| codec::EXACT.encode(v)),
         };
-        let chunks = self.chunks(spec, false);
         let input = Input {
             row,
-            store: &LayerStore::default(),
-            codecs,
-            fresh: Some(Fresh { rows: &fresh, codecs }),
-            chunks: &chunks,
+            parts: vec![Part {
+                store: &fresh,
+                codecs: [codec::EXACT; 2],
+                runs: self.own_runs(),
+                form: Form::Only,
+            }],
+            chunks: &self.chunks,
             visibility: spec.visibility,
             retention: spec.retention,
+            seal: None,
             query,
         };
-        let (kernel, attended) = run(self.cache.kernels, self.tokens, layer, &input)?;
-        let scratch = kernel.scratch(&input);
-        self.note(kernel.name(), scratch);
-        Ok(attended)
+        let ran = run(self.cache.kernels, self.tokens, layer, &input)?;
+        Ok(self.note(ran))
     }
 
     fn ready(&self) -> Result<(), CacheError> {
@@ -217,10 +328,13 @@ impl Step for StoredStep<'_> {
         let accepted = accepted.resolve(&lengths)?;
         this.ready()?;
         let cache = this.cache;
-        let held: Bytes = this.fresh.values().map(LayerStore::bytes).sum();
-        cache.peak = cache.peak.max(cache.reserved() + held + this.scratch);
-        let kept = this.growths.iter().zip(&this.chunks).zip(&accepted);
-        for (((seq, start, tokens), chunk), &keep) in kept.filter(|(_, keep)| **keep > 0) {
+        let held = this
+            .fresh
+            .values()
+            .map(|fresh| fresh.rows.bytes() + fresh.sealed.bytes());
+        cache.peak = cache.peak.max(cache.reserved() + held.sum() + this.scratch);
+        let kept = this.growths.iter().zip(&accepted).enumerate();
+        for (i, ((seq, start, tokens), &keep)) in kept.filter(|(_, (_, keep))| **keep > 0) {
             let growth = Growth {
                 seq: *seq,
                 start: *start,
@@ -228,11 +342,31 @@ impl Step for StoredStep<'_> {
             };
             let placed = cache.layout.append(growth);
             cache.copy(&placed.copies);
+            let (first, end) = (this.chunks[i].tokens.start, start + keep);
+            let slots = placed.slots(&this.past[i], *start);
+            let seals = cache.layers.values().any(|layer| layer.spec.seal.is_some());
+            if seals {
+                cache.open.take(*seq);
+            }
             for (layer, stored) in &mut cache.layers {
                 let fresh = &this.fresh[layer];
-                for write in &placed.writes {
-                    let rows = fresh.rows(chunk.tokens.start + write.offset, write.len);
-                    stored.store.write(write.slot, rows);
+                let Some(seal) = &stored.spec.seal else {
+                    for write in &placed.writes {
+                        let rows = fresh.rows.rows(first + write.offset, write.len);
+                        stored.store.write(write.slot, rows);
+                    }
+                    continue;
+                };
+                let (packed, ready) = &fresh.sealing[i];
+                let sealed = seal.sealed(end);
+                for run in slots.iter().filter_map(|run| run.from(ready.start)?.until(sealed)) {
+                    let rows = fresh.sealed.rows(packed + run.position - ready.start, run.len);
+                    stored.store.write(run.slot, rows);
+                }
+                let open = cache.open.runs(*seq, seal.room(), sealed.max(*start), end);
+                for run in open {
+                    let rows = fresh.rows.rows(first + run.position - start, run.len);
+                    stored.open.write(run.slot, rows);
                 }
             }
             cache.grow(growth);

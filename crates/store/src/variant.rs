@@ -2,9 +2,11 @@
 
 use crate::cache::{Adopt, Parts, StoredCache};
 use crate::layout::{Contiguous, Paged, Reach, Ring};
-use crate::{Codec, Kernel, Layout};
+use crate::{Codec, Kernel, Layout, codec};
 use burn::tensor::Device;
-use kvlab_core::{Adaptation, AttentionShape, CacheSpec, Exactness, KvCache, LayerId, LayerSpec, Retention, RowSpec};
+use kvlab_core::{
+    Adaptation, AttentionShape, CacheSpec, Exactness, KvCache, LayerId, LayerSpec, Retention, RowSpec, Seal,
+};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use thiserror::Error;
@@ -128,6 +130,8 @@ pub struct Plan {
     pub page_size: usize,
     /// Whether prompts find stored prefixes; for a paged layout.
     pub prefix_sharing: bool,
+    /// Newest rows that are kept in full precision.
+    pub residual: usize,
     /// Tokens a sequence can have.
     pub capacity: usize,
     /// Sequences with rows at the same time.
@@ -157,6 +161,7 @@ impl Plan {
             value: plan.codecs[1].format(plan.row.stored_value_dim()),
             rows_per_sequence,
             page_size: if layout == "paged" { self.page_size } else { 0 },
+            seal: self.seal(plan),
         });
         CacheSpec {
             variant: variant.into(),
@@ -177,8 +182,7 @@ impl Plan {
             let dims = [("keys", plan.row.key), ("values", plan.row.stored_value_dim())];
             for (codec, (what, dim)) in plan.codecs.iter().zip(dims).filter(|(_, (_, dim))| *dim > 0) {
                 let format = codec.format(dim);
-                let bits = 8.0 * (format.payload(dim) + format.metadata(dim)).0 as f64 / dim as f64;
-                let reason = format!("{what} stored as {}: {bits} bits a value", codec.name());
+                let reason = format!("{what} stored as {}: {} bits a value", codec.name(), format.bits(dim));
                 if format.payload_bits < 16 && !reasons.contains(&reason) {
                     reasons.push(reason);
                 }
@@ -188,6 +192,75 @@ impl Plan {
             true => Exactness::Exact,
             false => Exactness::Lossy(reasons),
         }
+    }
+
+    /// When the rows of a layer are packed, if not at once.
+    fn seal(&self, layer: &LayerPlan) -> Option<Seal> {
+        let block = Self::block(layer);
+        let packs = layer
+            .codecs
+            .iter()
+            .any(|codec| codec.format(layer.row.key).payload_bits < 16);
+        (block > 1 || packs && self.residual > 0).then(|| Seal {
+            block,
+            residual: self.residual,
+            open: codec::open(&self.device).format(layer.row.key),
+        })
+    }
+
+    /// Rows that are packed together.
+    fn block(layer: &LayerPlan) -> usize {
+        layer.codecs.iter().map(|codec| codec.block()).max().unwrap_or(1)
+    }
+
+    /// Whether rows can be packed later than they come, with this layout and window.
+    fn check_seal(&self, window: Option<usize>) -> Result<(), BuildError> {
+        let refuse = |what: String| Err(BuildError::Refused(what));
+        let residual = self.residual;
+        if residual > 0 && self.layers.iter().all(|layer| self.seal(layer).is_none()) {
+            return refuse(format!(
+                "cache.residual = {residual} has no effect: no format here has fewer than 16 bits"
+            ));
+        }
+        for layer in self.layers.iter().filter(|layer| self.seal(layer).is_some()) {
+            let (block, page) = (Self::block(layer), self.page_size);
+            let id = layer.layer;
+            let different = layer
+                .codecs
+                .iter()
+                .map(|codec| codec.block())
+                .find(|&b| b != 1 && b != block);
+            if let Some(other) = different {
+                return refuse(format!(
+                    "{id}: keys and values with scales along the channel need one group, and have {block} and {other} tokens"
+                ));
+            }
+            if self.layout == "paged" && !page.is_multiple_of(block) {
+                return refuse(format!(
+                    "{id}: a page of {page} rows would cut a group of {block} tokens that share scales; use cache.page_size = {}",
+                    page.next_multiple_of(block)
+                ));
+            }
+            if self.layout == "paged" && self.prefix_sharing && residual > 0 {
+                return refuse(format!(
+                    "{id}: cache.prefix_sharing needs cache.residual = 0: the {residual} newest rows of a stored prefix would be \
+                     packed already, and a prompt that finds it would not give what it gives alone"
+                ));
+            }
+            if self.layout == "ring" && block > 1 {
+                return refuse(format!(
+                    "{id}: layout = \"ring\" drops rows one by one, and {block} tokens share scales along the channel; use \
+                     layout = \"paged\""
+                ));
+            }
+            if let Some(window) = window.filter(|window| residual + block > *window) {
+                return refuse(format!(
+                    "{id}: a window of {window} tokens leaves nothing to pack behind cache.residual = {residual} and groups \
+                     of {block} tokens; make them smaller"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The layout, with the rows that it holds of one sequence.
@@ -200,8 +273,14 @@ impl Plan {
             Retention::Window { window, sinks } => (Some(window.get()), sinks),
         };
         let window = seen.into_iter().chain(kept).min();
+        self.check_seal(window)?;
+        let block = self.layers.iter().map(Self::block).fold(1, lcm);
         match self.layout.as_str() {
-            "contiguous" => Ok((Box::new(Contiguous::new(capacity, sequences)), capacity)),
+            "contiguous" => {
+                let contiguous = Contiguous::new(capacity, sequences, block);
+                let rows = contiguous.rows_per_sequence();
+                Ok((Box::new(contiguous), rows))
+            }
             "paged" => {
                 let pages = capacity.div_ceil(self.page_size);
                 // Sinks are seen only where the model's own window does not hide them.
@@ -210,7 +289,8 @@ impl Plan {
                     sinks: if seen.is_none() { sinks } else { 0 },
                 };
                 let count = pages * sequences;
-                let paged = Paged::<RandomState>::new(self.page_size, count, reach, self.prefix_sharing);
+                let paged =
+                    Paged::<RandomState>::new_in_blocks(block, self.page_size, count, reach, self.prefix_sharing);
                 Ok((Box::new(paged), pages * self.page_size))
             }
             "ring" => {
@@ -271,6 +351,16 @@ impl Plan {
             device: self.device.clone(),
         }))
     }
+}
+
+fn lcm(a: usize, b: usize) -> usize {
+    let gcd = |mut a: usize, mut b: usize| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    a / gcd(a, b).max(1) * b
 }
 
 const NO_WINDOW: &str = "layout = \"ring\" needs a window: this layer sees every row, and the cache keeps every row; use layout = \"contiguous\", or variant = \"swa\" with a window";

@@ -99,7 +99,7 @@ fn rows_of(layer: &Layer, tensors: Rows) -> Vec<Row> {
         .collect()
 }
 
-/// What the subject's cache keeps of rows.
+/// What the subject's cache keeps of the rows of a sequence.
 pub fn stored(subject: &Subject, layer: &Layer, rows: Vec<Row>) -> Vec<Row> {
     match &subject.stored {
         Some(stored) => rows_of(layer, stored(row_tensors(layer, &rows, &subject.device))),
@@ -276,9 +276,12 @@ impl<'a> Driver<'a> {
         let mut step = self.cache.begin(&[chunk]).unwrap();
         for (id, layer) in self.subject.layers.iter().enumerate() {
             let every = rows(layer, id, &all, 0);
-            let kept = stored(self.subject, layer, every.clone());
-            // Fresh rows that are not stored lose nothing.
-            let merged_rows = [&kept[..start], &every[start..]].concat();
+            // As each query finds them. Fresh rows that are not stored lose nothing.
+            let kept = |at: usize| stored(self.subject, layer, every[..=at].to_vec());
+            let kept: Vec<_> = (start..all.len()).map(kept).collect();
+            let merged_rows = kept.iter().map(|kept| [&kept[..start], &every[start..]].concat());
+            let merged_rows: Vec<_> = merged_rows.collect();
+            let every = vec![every.clone(); all.len() - start];
             let queries: Vec<_> = (start..all.len()).map(|at| query(layer, id, all[at], at)).collect();
             let sinks = with_sinks.then(|| noise([9, id as u64, 0, 0, 0], layer.query_heads));
             let ask = |span| Query {
@@ -292,7 +295,7 @@ impl<'a> Driver<'a> {
                 span,
                 lse: true,
             };
-            let fresh = row_tensors(layer, &every[start..], &device);
+            let fresh = row_tensors(layer, &every[0][start..], &device);
             step.extend(LayerId(id), fresh.clone()).unwrap();
             let whole = step.attend(LayerId(id), ask(Span::All)).unwrap();
             let past = step.attend(LayerId(id), ask(Span::Past)).unwrap();
@@ -316,7 +319,7 @@ impl<'a> Driver<'a> {
                         before,
                         from,
                     };
-                    let (want, want_lse) = oracle::attend(layer, every, &queries[i], at, scale(layer), &extras);
+                    let (want, want_lse) = oracle::attend(layer, &every[i], &queries[i], at, scale(layer), &extras);
                     let error = distance(&want, &out[i]);
                     let span = (from, before);
                     assert!(

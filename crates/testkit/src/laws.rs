@@ -23,6 +23,7 @@ pub const ALL: &[Law] = &[
     ("a part and the rest merge to the whole", parts),
     ("what is stored reads back", inspect),
     ("a found prefix changes nothing", prefix),
+    ("a saved sequence goes on elsewhere", save),
     ("misuse is refused", misuse),
 ];
 
@@ -484,6 +485,77 @@ fn inspect(subject: &Subject) {
                 .collect();
             assert_eq!(missing, [0; 0], "{}: rows that the next token sees", subject.name);
         }
+    }
+}
+
+/// Saved, restored into another cache with other room and other sequences, and continued: the rows are the same bits,
+/// and so is what follows. What is damaged is refused and changes nothing.
+fn save(subject: &Subject) {
+    let name = &subject.name;
+    for &length in if subject.thorough { &[0, 1, 4, 9, 13][..] } else { &[9] } {
+        let mut driver = Driver::new(subject, ROOMY);
+        let mut seq = driver.open();
+        if length > 0 {
+            driver.feed(&mut seq, &tokens(1, length));
+        }
+        let saved = driver.cache.save(seq.id);
+        if let Err(reason) = driver.cache.capabilities().save {
+            let refused = matches!(saved, Err(CacheError::Unsupported { .. }));
+            assert!(refused, "{name}: not able to save ({reason}), but tried");
+            return;
+        }
+        let saved = saved.unwrap();
+        let mut other = Driver::new(
+            subject,
+            Size {
+                capacity: 40,
+                sequences: 3,
+            },
+        );
+        let mut neighbour = other.open();
+        other.feed(&mut neighbour, &tokens(5, 6));
+        let usage = other.cache.usage();
+        let mut refuse = |change: &dyn Fn(&mut kvlab_core::Saved), what: &str| {
+            let mut damaged = saved.clone();
+            change(&mut damaged);
+            let refused = other.cache.restore(&damaged, &seq.tokens);
+            assert!(
+                matches!(refused, Err(CacheError::Saved(_))),
+                "{name}: {what}: {refused:?}"
+            );
+            assert_eq!(other.cache.usage(), usage, "{name}: {what}");
+        };
+        refuse(&|s| drop(s.layers.pop()), "a layer is missing");
+        refuse(&|s| s.spec.layers[0].key.payload_bits += 1, "another format");
+        refuse(&|s| s.spec.layers[0].row.heads += 1, "other heads");
+        refuse(&|s| s.len += 1, "another length");
+        if length > 0 {
+            refuse(&|s| drop(s.layers[0].planes.pop()), "a tensor is missing");
+            refuse(&|s| s.layers[0].planes[0].name.push('x'), "a tensor of another name");
+            if saved.layers[0].positions.len() > 1 {
+                refuse(&|s| s.layers[0].positions.truncate(1), "positions are missing");
+            }
+        }
+        let mut back = Seq {
+            id: other.cache.restore(&saved, &seq.tokens).unwrap(),
+            tokens: seq.tokens.clone(),
+        };
+        assert_eq!(other.cache.len(back.id).unwrap(), length, "{name}");
+        let again = other.cache.save(back.id).unwrap();
+        for (before, after) in saved.layers.iter().zip(&again.layers) {
+            assert_eq!(before.positions, after.positions, "{name}");
+            assert!(before.planes == after.planes, "{name}: {length} tokens: other bits");
+        }
+        for n in [1, 1, 5, 1] {
+            let new = tokens(20 + n, n as usize);
+            let (here, there) = (driver.feed(&mut seq, &new), other.feed(&mut back, &new));
+            for (a, b) in here.iter().flatten().zip(there.iter().flatten()) {
+                let d = distance(a, b);
+                assert!(d <= 1e-5, "{name}: restored, an output is off by {d:e}");
+            }
+            other.feed(&mut neighbour, &new);
+        }
+        other.cache.close(back.id).unwrap();
     }
 }
 

@@ -46,7 +46,7 @@ pub struct Size {
 /// Builds a fresh cache.
 pub type Build = Box<dyn Fn(Size) -> Box<dyn KvCache>>;
 
-/// What is left of rows that were stored.
+/// What is left of the rows of a sequence, from position 0 on, when it has those and no more.
 pub type Stored = Box<dyn Fn(Rows) -> Rows>;
 
 /// A cache under test.
@@ -57,8 +57,8 @@ pub struct Subject {
     pub build: Build,
     /// Its layers.
     pub layers: Vec<Layer>,
-    /// What its codecs leave of the rows that the model gives, each row on its own; `None` where nothing is lost.
-    /// The oracle attends over these, so that a lossy cache is judged as sharply as an exact one.
+    /// What its codecs leave of the rows that the model gives, all rows of a sequence up to the query's own; `None` where
+    /// nothing is lost. The oracle attends over these, so that a lossy cache is judged as sharply as an exact one.
     pub stored: Option<Stored>,
     /// Largest absolute error of an output that counts as right. Rows and queries are of magnitude 1.
     pub tolerance: f64,

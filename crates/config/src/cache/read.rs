@@ -12,9 +12,8 @@ use crate::section::{Field, Findings, Section};
 /// Layouts that are planned; a registry that has one takes precedence.
 const LAYOUTS_RESERVED: [&str; 1] = ["paged"];
 /// Keys that are planned; a registry that declares one takes precedence.
-const KEYS_RESERVED: [(&str, &str); 3] = [
+const KEYS_RESERVED: [(&str, &str); 2] = [
     ("page_size", "it belongs to the layout `paged`"),
-    ("residual", "newest rows in full precision"),
     ("prefix_sharing", "rows shared by sequences with the same beginning"),
 ];
 
@@ -46,6 +45,8 @@ impl CacheConfig {
         cache.value = value_field
             .as_ref()
             .and_then(|field| CodecSpec::read(field, known.codecs, findings));
+        let residual_field = section.take("residual");
+        cache.residual = residual_field.as_ref().and_then(|field| field.whole(0, findings));
         let layers_field = section.take("layer");
         cache.layers = layers_field
             .as_ref()
@@ -86,9 +87,16 @@ impl CacheConfig {
             cache.sinks = Some(0);
         }
         if let Some(info) = variant.filter(|info| !info.stores_rows) {
-            for field in [layout_field, capacity_field, key_field, value_field, layers_field]
-                .into_iter()
-                .flatten()
+            for field in [
+                layout_field,
+                capacity_field,
+                key_field,
+                value_field,
+                residual_field,
+                layers_field,
+            ]
+            .into_iter()
+            .flatten()
             {
                 findings.add(
                     field.key_at,

@@ -15,6 +15,7 @@ fn spec(layers: usize, row: RowSpec, format: Format) -> CacheSpec {
         value: format.clone(),
         rows_per_sequence: 131_072,
         page_size: 0,
+        seal: None,
     });
     CacheSpec {
         variant: "test".into(),
@@ -67,9 +68,10 @@ fn bits_per_value_count_scales_and_zero_points() {
         name: "int4".into(),
         payload_bits: 4,
         group: 32,
+        per_channel: false,
         metadata_bits,
     };
-    let bits = |f: &Format| 8.0 * (f.payload(128) + f.metadata(128)).0 as f64 / 128.0;
+    let bits = |f: &Format| 8.0 * (f.payload(128) + f.metadata(128, 1)).0 as f64 / 128.0;
     assert_eq!(bits(&int4(16)), 4.5);
     assert_eq!(bits(&int4(32)), 5.0);
 }

@@ -121,7 +121,7 @@ pub(crate) fn layers_csv(specs: &[(&str, &CacheSpec)]) -> Result<String, LabErro
         for layer in &spec.layers {
             let stores = layer.rows_per_sequence > 0;
             let per_token = if stores { layer.per_token().0 } else { 0 };
-            let reserved = layer.per_token() * (layer.rows_per_sequence * spec.sequences) as u64;
+            let reserved = layer.allocated(spec.sequences);
             lines.push(vec![
                 (*cell).to_owned(),
                 layer.layer.0.to_string(),

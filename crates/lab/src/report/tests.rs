@@ -234,6 +234,7 @@ fn the_bytes_of_layers_sum_to_those_of_the_cache() {
         value: Format::plain("f16", 16),
         rows_per_sequence,
         page_size: 0,
+        seal: None,
     };
     let spec = CacheSpec {
         variant: "gqa".into(),

@@ -50,19 +50,6 @@ impl<Q: Quantiser> Blocks<Q> {
         self.group.unwrap_or(dim).max(1)
     }
 
-    fn width(&self, dim: usize) -> usize {
-        (dim * self.quantiser.bits() as usize).div_ceil(8)
-    }
-
-    /// Scales and zero points of a group, in this order.
-    fn metadata(&self) -> impl Iterator<Item = Scale> {
-        let count = 1 + usize::from(self.quantiser.zero_points());
-        self.quantiser
-            .scale()
-            .into_iter()
-            .flat_map(move |s| std::iter::repeat_n(s, count))
-    }
-
     fn check_groups(&self, parts: &[usize]) -> Result<(), String> {
         let (dim, first) = (parts.iter().sum::<usize>(), parts.first().copied().unwrap_or(0));
         let group = self.group(dim);
@@ -79,15 +66,61 @@ impl<Q: Quantiser> Blocks<Q> {
                 dim - first
             ));
         }
-        let block = hadamard::block(dim);
-        if self.rotate && dim > 0 && (block < 2 || !first.is_multiple_of(block)) {
-            return Err(format!(
-                "rotate = true needs a head size that a power of two divides, and is refused where it would mix the \
-                 latent of a row with its rotary part: it has {parts:?} values"
-            ));
-        }
-        Ok(())
+        check_rotation(self.rotate, parts)
     }
+}
+
+/// Bytes of the codes of a vector.
+pub(super) fn width(quantiser: &impl Quantiser, dim: usize) -> usize {
+    (dim * quantiser.bits() as usize).div_ceil(8)
+}
+
+/// Scales and zero points of a group, in this order.
+pub(super) fn metadata(quantiser: &impl Quantiser) -> impl Iterator<Item = Scale> {
+    let count = 1 + usize::from(quantiser.zero_points());
+    quantiser
+        .scale()
+        .into_iter()
+        .flat_map(move |s| std::iter::repeat_n(s, count))
+}
+
+/// Whether a device has the number formats for vectors of so many bytes.
+pub(super) fn check_device(quantiser: &impl Quantiser, width: usize, device: &Device) -> Result<(), String> {
+    let mut dtypes = metadata(quantiser).map(Scale::dtype);
+    if let Some(dtype) = dtypes.find(|&dtype| !device.supports_dtype(dtype)) {
+        return Err(format!("this device has no {} numbers for its scales", dtype.name()));
+    }
+    let word = host::word(device);
+    if !width.is_multiple_of(word.size()) {
+        return Err(format!(
+            "this device has no bytes, and a vector of {width} bytes does not fill its 32-bit words"
+        ));
+    }
+    if word != DType::U8 && !device.supports_dtype(word) {
+        return Err("this device has neither bytes nor 32-bit words".into());
+    }
+    Ok(())
+}
+
+/// Whether vectors of these parts can be rotated, if they are.
+pub(super) fn check_rotation(rotate: bool, parts: &[usize]) -> Result<(), String> {
+    let (dim, first) = (parts.iter().sum::<usize>(), parts.first().copied().unwrap_or(0));
+    let block = hadamard::block(dim);
+    if rotate && dim > 0 && (block < 2 || !first.is_multiple_of(block)) {
+        return Err(format!(
+            "rotate = true needs a head size that a power of two divides, and is refused where it would mix the \
+             latent of a row with its rotary part: it has {parts:?} values"
+        ));
+    }
+    Ok(())
+}
+
+/// The largest error of a number in a rotated vector.
+pub(super) fn rotated_error(quantiser: &impl Quantiser, dim: usize, max_abs: f32) -> f32 {
+    // A rotation by n makes a number at most sqrt(n) times as large; turning back adds up as many errors.
+    let grown = (hadamard::block(dim) as f32).sqrt();
+    let rounding = 16.0 * f32::EPSILON * grown * max_abs;
+    quantiser.max_error(max_abs * grown) * grown + rounding
 }
 
 impl<Q: Quantiser> Codec for Blocks<Q> {
@@ -96,58 +129,43 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
     }
 
     fn format(&self, dim: usize) -> Format {
-        let metadata_bits = self.metadata().map(Scale::bits).sum();
+        let metadata_bits = metadata(&self.quantiser).map(Scale::bits).sum();
         Format {
             name: self.name.into(),
             payload_bits: self.quantiser.bits(),
             group: if metadata_bits == 0 { 0 } else { self.group(dim) },
+            per_channel: false,
             metadata_bits,
         }
     }
 
     fn max_error(&self, dim: usize, max_abs: f32) -> f32 {
-        if !self.rotate {
-            return self.quantiser.max_error(max_abs);
+        match self.rotate {
+            true => rotated_error(&self.quantiser, dim, max_abs),
+            false => self.quantiser.max_error(max_abs),
         }
-        // A rotation by n makes a number at most sqrt(n) times as large; turning back adds up as many errors.
-        let grown = (hadamard::block(dim) as f32).sqrt();
-        let rounding = 16.0 * f32::EPSILON * grown * max_abs;
-        self.quantiser.max_error(max_abs * grown) * grown + rounding
     }
 
     fn check(&self, parts: &[usize], device: &Device) -> Result<(), String> {
-        let lacking = self
-            .metadata()
-            .map(Scale::dtype)
-            .find(|&dtype| !device.supports_dtype(dtype));
-        if let Some(dtype) = lacking {
-            return Err(format!("this device has no {} numbers for its scales", dtype.name()));
-        }
-        let (width, word) = (self.width(parts.iter().sum()), host::word(device));
-        if !width.is_multiple_of(word.size()) {
-            return Err(format!(
-                "this device has no bytes, and a vector of {width} bytes does not fill its 32-bit words"
-            ));
-        }
-        if word != DType::U8 && !device.supports_dtype(word) {
-            return Err("this device has neither bytes nor 32-bit words".into());
-        }
+        check_device(&self.quantiser, width(&self.quantiser, parts.iter().sum()), device)?;
         self.check_groups(parts)
     }
 
     fn allocate(&self, [slots, heads, dim]: [usize; 3], device: &Device) -> Vec<Plane> {
         let word = host::word(device);
-        let codes = Tensor::<3, Int>::zeros([slots, heads, self.width(dim) / word.size()], (device, word));
+        let codes = Tensor::<3, Int>::zeros(
+            [slots, heads, width(&self.quantiser, dim) / word.size()],
+            (device, word),
+        );
         let groups = dim / self.group(dim);
-        let metadata = self
-            .metadata()
-            .map(|s| Plane::Float(Tensor::zeros([slots, heads, groups], (device, s.dtype()))));
+        let metadata =
+            metadata(&self.quantiser).map(|s| Plane::Float(Tensor::zeros([slots, heads, groups], (device, s.dtype()))));
         std::iter::once(Plane::Int(codes)).chain(metadata).collect()
     }
 
     fn encode(&self, rows: Tensor<3>) -> Vec<Plane> {
         let ([slots, heads, dim], device) = (rows.dims(), rows.device());
-        let (group, width, bits) = (self.group(dim), self.width(dim), self.quantiser.bits());
+        let (group, width, bits) = (self.group(dim), width(&self.quantiser, dim), self.quantiser.bits());
         let mut numbers = host::numbers(rows);
         let groups = numbers.len() / group;
         let mut packed = Vec::with_capacity(slots * heads * width);
@@ -165,7 +183,7 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
             pack(&codes, bits, &mut packed);
         }
         let shape = [slots, heads, dim / group];
-        let metadata = [scales, zeros].into_iter().zip(self.metadata());
+        let metadata = [scales, zeros].into_iter().zip(metadata(&self.quantiser));
         let metadata = metadata.map(|(numbers, scale)| scale.plane(numbers, shape, &device));
         std::iter::once(host::codes(packed, [slots, heads, width], &device))
             .chain(metadata)
@@ -211,7 +229,7 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
 }
 
 /// Appends codes of so many bits to bytes, lowest bits first.
-fn pack(codes: &[u8], bits: u32, bytes: &mut Vec<u8>) {
+pub(super) fn pack(codes: &[u8], bits: u32, bytes: &mut Vec<u8>) {
     match bits {
         8 => bytes.extend_from_slice(codes),
         _ => {
@@ -241,7 +259,7 @@ const fn table<const N: usize>() -> [[u8; N]; 256] {
 }
 
 /// The codes in bytes: the bytes themselves, or in `codes`, which has room for them.
-fn unpack<'a>(bytes: &'a [u8], bits: u32, codes: &'a mut [u8]) -> &'a [u8] {
+pub(super) fn unpack<'a>(bytes: &'a [u8], bits: u32, codes: &'a mut [u8]) -> &'a [u8] {
     match bits {
         4 => {
             let pairs = codes.as_chunks_mut().0.iter_mut().zip(bytes);

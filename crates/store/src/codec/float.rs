@@ -35,18 +35,19 @@ pub(super) const F32: Family = Family {
 };
 
 /// IEEE 754 binary16: 11 significant bits, largest number 65,504.
+pub(super) const HALF: Float = Float {
+    name: "f16",
+    dtype: DType::F16,
+    roundoff: 1.0 / 2048.0,
+    largest: 65_504.0,
+    smallest: 6e-8,
+};
+
+/// [`HALF`].
 pub(super) const F16: Family = Family {
     name: "f16",
     options: &[],
-    make: |_| {
-        Ok(Box::new(Float {
-            name: "f16",
-            dtype: DType::F16,
-            roundoff: 1.0 / 2048.0,
-            largest: 65_504.0,
-            smallest: 6e-8,
-        }))
-    },
+    make: |_| Ok(Box::new(HALF)),
 };
 
 /// bfloat16: 8 significant bits, the range of f32.

@@ -10,6 +10,7 @@
 //! tiny. The limit is that of f16, 65,504 (times 127 or 7 without zero points); what is beyond it saturates.
 
 use super::blocks::{Blocks, Quantiser};
+use super::channels::Channels;
 use super::scale::Scale;
 use super::{Codec, Family, Settings};
 
@@ -40,8 +41,8 @@ pub(super) const INT2: Family = Family {
 };
 
 fn make(bits: u32, settings: &mut Settings<'_>) -> Result<Box<dyn Codec>, String> {
-    settings.per_token()?;
-    let group = Some(settings.count("group", GROUP)?);
+    let per_channel = settings.per_channel()?;
+    let group = settings.count("group", GROUP)?;
     let default = if bits == 2 { "asymmetric" } else { "symmetric" };
     let quantiser = Int {
         bits,
@@ -52,10 +53,19 @@ fn make(bits: u32, settings: &mut Settings<'_>) -> Result<Box<dyn Codec>, String
         },
     };
     let rotate = settings.flag("rotate")?;
+    let name = settings.label();
+    if per_channel {
+        return Ok(Box::new(Channels {
+            name,
+            quantiser,
+            group,
+            rotate,
+        }));
+    }
     Ok(Box::new(Blocks {
-        name: settings.label(),
+        name,
         quantiser,
-        group,
+        group: Some(group),
         rotate,
     }))
 }

@@ -1,6 +1,7 @@
 //! Codecs: the number format of the stored keys or values. A kind of codec is one file and one line in [`ALL`].
 
 mod blocks;
+mod channels;
 mod float;
 mod fp8;
 mod hadamard;
@@ -18,12 +19,17 @@ use std::sync::{Mutex, PoisonError};
 
 /// A number format for stored rows.
 ///
-/// What it does to a vector depends on that vector alone. So the same tokens give the same codes in whatever
-/// chunks they come, and an append only writes.
+/// What it does to a vector depends on that vector alone, or on those of its [`block`](Self::block) of rows, which
+/// begins at a fixed position. So the same tokens give the same codes in whatever chunks they come.
 pub trait Codec: Send + Sync {
     /// Its name in a config, with the options that differ from the default: `int4(group=16)`. Codecs of one name
     /// store the same bits.
     fn name(&self) -> &'static str;
+
+    /// Rows that are packed together, because they share scales. Only whole blocks are encoded and decoded.
+    fn block(&self) -> usize {
+        1
+    }
 
     /// What vectors of `dim` values cost.
     fn format(&self, dim: usize) -> Format;
@@ -74,6 +80,14 @@ pub const ALL: &[Family] = &[
 
 /// Full precision: the codec of rows that are not stored.
 pub const EXACT: &dyn Codec = &float::EXACT;
+
+/// The codec of rows that are not packed yet: f16, or f32 on a device without it.
+pub fn open(device: &Device) -> &'static dyn Codec {
+    match float::HALF.check(&[], device) {
+        Ok(()) => &float::HALF,
+        Err(_) => EXACT,
+    }
+}
 
 /// The codec of that name with those options. It is made once, and lives as long as the process.
 ///

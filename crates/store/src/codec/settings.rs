@@ -80,16 +80,9 @@ impl<'a> Settings<'a> {
             .ok_or_else(|| format!("{key} must be one of {}, not {value}", known.join(", ")))
     }
 
-    /// Groups along the values of a token: the only axis there is.
-    pub(super) fn per_token(&mut self) -> Result<(), String> {
-        match self.word("axis", "token", &["token", "channel"])? {
-            "channel" => Err(
-                "axis = \"channel\" (groups along the tokens, as KIVI does for keys) is not built yet; \
-                              use axis = \"token\""
-                    .into(),
-            ),
-            _ => Ok(()),
-        }
+    /// Whether groups lie along the channel: one scale for each channel of `group` tokens.
+    pub(super) fn per_channel(&mut self) -> Result<bool, String> {
+        Ok(self.word("axis", "token", &["token", "channel"])? == "channel")
     }
 
     /// The codec's name with what was read and differs: `int4(group=16,rotate=true)`. Leaked: codecs live as long as

@@ -183,7 +183,7 @@ fn the_bound_is_nearly_reached() {
 fn bits_of_a_value() {
     let bits = |name, options| {
         let format = codec(name, options).format(128);
-        8.0 * (format.payload(128) + format.metadata(128)).0 as f64 / 128.0
+        format.bits(128)
     };
     assert_eq!(bits("int4", json!({})), 4.5);
     assert_eq!(bits("int4", json!({"scheme": "asymmetric"})), 5.0);
@@ -210,7 +210,7 @@ fn bytes_are_as_predicted() {
         let bytes: u64 = planes.iter().map(|plane| plane.bytes().0).sum();
         assert_eq!(
             bytes,
-            15 * (format.payload(dim) + format.metadata(dim)).0,
+            15 * (format.payload(dim) + format.metadata(dim, 1)).0,
             "{} of {dim}",
             codec.name()
         );

@@ -1,4 +1,5 @@
-//! Contiguous: each sequence has one region, position `p` in its slot `p`.
+//! Contiguous: each sequence has one region, position `p` in its slot `p`. A region is whole blocks of rows that are
+//! packed together.
 
 use super::regions::Regions;
 use super::{Copy, Growth, Layout, Placed, Run, Shortage, Write};
@@ -8,18 +9,28 @@ use kvlab_core::{SeqId, Truncate};
 #[derive(Debug)]
 pub struct Contiguous {
     capacity: usize,
+    /// Slots of a region.
+    rows: usize,
     sequences: usize,
     regions: Regions,
 }
 
 impl Contiguous {
-    /// Room for `sequences` sequences of `capacity` tokens.
-    pub fn new(capacity: usize, sequences: usize) -> Self {
+    /// Room for `sequences` sequences of `capacity` tokens, whose rows are packed `block` at a time.
+    pub fn new(capacity: usize, sequences: usize, block: usize) -> Self {
         Self {
             capacity,
+            rows: capacity.next_multiple_of(block.max(1)),
             sequences,
             regions: Regions::new(sequences),
         }
+    }
+}
+
+impl Contiguous {
+    /// Slots of one sequence.
+    pub fn rows_per_sequence(&self) -> usize {
+        self.rows
     }
 }
 
@@ -29,7 +40,7 @@ impl Layout for Contiguous {
     }
 
     fn slots(&self) -> usize {
-        self.capacity * self.sequences
+        self.rows * self.sequences
     }
 
     fn rollback(&self) -> Truncate {
@@ -39,7 +50,7 @@ impl Layout for Contiguous {
     fn runs(&self, seq: SeqId, len: usize) -> Vec<Run> {
         match self.regions.get(seq) {
             Some(region) if len > 0 => vec![Run {
-                slot: region * self.capacity,
+                slot: region * self.rows,
                 position: 0,
                 len,
             }],
@@ -63,7 +74,7 @@ impl Layout for Contiguous {
         let region = self.regions.take(growth.seq);
         let write = region.map(|region| Write {
             offset: 0,
-            slot: region * self.capacity + growth.start,
+            slot: region * self.rows + growth.start,
             len: growth.tokens.len(),
         });
         Placed {
@@ -78,8 +89,8 @@ impl Layout for Contiguous {
         };
         self.regions.check_one(to)?;
         let copy = self.regions.take(to).map(|target| Copy {
-            from: source * self.capacity,
-            to: target * self.capacity,
+            from: source * self.rows,
+            to: target * self.rows,
             len,
         });
         Ok(copy.into_iter().filter(|copy| copy.len > 0).collect())

@@ -12,6 +12,7 @@ mod tests;
 pub use contiguous::Contiguous;
 pub use forgetful::Forgetful;
 pub use paged::{Paged, Reach};
+pub(crate) use regions::Regions;
 pub use ring::Ring;
 
 use kvlab_core::{SeqId, TokenId, Truncate};
@@ -97,6 +98,40 @@ pub struct Placed {
     pub copies: Vec<Copy>,
     /// The new rows.
     pub writes: Vec<Write>,
+}
+
+impl Placed {
+    /// Where the rows of a sequence lie, those from before the append and the new ones, in order of position. Unlike
+    /// [`Layout::runs`], it has the slots too that the append has let go of again: pages behind a window, which a later
+    /// prompt may find.
+    pub fn slots(&self, past: &[Run], start: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut add = |run: Run| match runs.last_mut() {
+            Some(last) if last.slot + last.len == run.slot && last.position + last.len == run.position => {
+                last.len += run.len;
+            }
+            _ => runs.push(run),
+        };
+        for run in past {
+            // At most the end of a sequence is copied: the partly filled page that it shared.
+            let copied = self.copies.iter().map(|copy| (start - copy.len, copy.to)).next();
+            let (from, to) = copied.unwrap_or((start, 0));
+            run.until(from).into_iter().for_each(&mut add);
+            let moved = run.from(from).map(|run| Run {
+                slot: to + run.position - from,
+                ..run
+            });
+            moved.into_iter().for_each(&mut add);
+        }
+        for write in &self.writes {
+            add(Run {
+                slot: write.slot,
+                position: start + write.offset,
+                len: write.len,
+            });
+        }
+        runs
+    }
 }
 
 /// Slots that hold something.

@@ -47,18 +47,30 @@ pub struct Paged<S = RandomState> {
     page_size: usize,
     reach: Reach,
     sharing: bool,
+    /// Rows that are packed together, a divisor of the page size.
+    block: usize,
     count: usize,
     pool: Pool<S>,
     tables: BTreeMap<SeqId, Table>,
 }
 
 impl<S: BuildHasher + Default> Paged<S> {
+    /// A pool of `count` pages of `page_size` slots. With `sharing`, prompts find what others have stored, in whole
+    /// blocks of `block` rows.
+    pub fn new_in_blocks(block: usize, page_size: usize, count: usize, reach: Reach, sharing: bool) -> Self {
+        Self {
+            block,
+            ..Self::new(page_size, count, reach, sharing)
+        }
+    }
+
     /// A pool of `count` pages of `page_size` slots. With `sharing`, prompts find what others have stored.
     pub fn new(page_size: usize, count: usize, reach: Reach, sharing: bool) -> Self {
         Self {
             page_size,
             reach,
             sharing,
+            block: 1,
             count,
             pool: Pool::new(count),
             tables: BTreeMap::new(),
@@ -179,6 +191,7 @@ impl<S: BuildHasher + Default + Send> Layout for Paged<S> {
         }
         // At least one token is left to compute, so that there are logits.
         let reused = (table.pages.len() * self.page_size).min(prompt.len().saturating_sub(1));
+        let reused = reused / self.block * self.block;
         table.tokens = prompt[..reused].to_vec();
         table.chain.truncate(reused / self.page_size);
         for page in table.pages.drain(reused.div_ceil(self.page_size)..).rev().flatten() {

@@ -152,7 +152,7 @@ fn check(
 proptest! {
     #[test]
     fn contiguous_keeps_every_row(ops in ops()) {
-        check(&mut Contiguous::new(20, 3), usize::MAX, 0, ops, false)?;
+        check(&mut Contiguous::new(20, 3, 1), usize::MAX, 0, ops, false)?;
     }
 
     #[test]

@@ -42,6 +42,7 @@ fn layer(rows_per_sequence: usize, retention: Retention) -> LayerSpec {
         value: Format::plain("f16", 16),
         rows_per_sequence,
         page_size: 0,
+        seal: None,
     }
 }
 
