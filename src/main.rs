@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod failure;
+mod formats;
 mod inspect;
 mod load;
 mod logits;
@@ -33,6 +34,8 @@ enum Command {
     Logits(logits::Args),
     /// A config as it is understood: every layer's cache and its bytes, without loading weights
     Inspect(inspect::Args),
+    /// Which caches a model can have: every variant, layout and number format, and what is exact, lossy or refused
+    Formats(Model),
     /// The devices of this machine that this build can use
     Devices,
 }
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Logits(args) => logits::logits(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Formats(model) => formats::formats(&model),
         Command::Devices => {
             for (name, what) in kvlab_engine::devices() {
                 println!("{name:10} {what}");

@@ -54,6 +54,20 @@ fn run_continues_a_text() {
     }
 }
 
+/// docs/combinations.md is what the command writes today.
+#[test]
+fn the_table_of_combinations_is_up_to_date() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/combinations.md")).unwrap();
+    for model in ["gqa", "swa", "mla"] {
+        let written = ok(&["formats", &format!("configs/models/bytes-{model}.toml")]);
+        assert!(written.lines().count() > 20);
+        assert!(
+            page.contains(written.trim()),
+            "docs/combinations.md is not what `kvlab formats` writes for {model}:\n{written}"
+        );
+    }
+}
+
 #[test]
 fn a_lossy_cache_says_so() {
     let out = ok(&[

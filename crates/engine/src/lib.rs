@@ -6,6 +6,7 @@
 //! # What it does not do
 //! No experiments and no reports (`kvlab-lab`), no server, no scheduler that admits requests while others run.
 
+pub mod combinations;
 mod device;
 mod engine;
 mod error;

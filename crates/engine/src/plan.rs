@@ -236,7 +236,7 @@ fn layout(variant: &dyn Variant, asked: Option<&str>, windowed: bool) -> Result<
     })
 }
 
-fn find(spec: &CodecSpec) -> Result<&'static dyn Codec, EngineError> {
+pub(crate) fn find(spec: &CodecSpec) -> Result<&'static dyn Codec, EngineError> {
     let mut options = Options::default();
     let fields: [(_, Option<serde_json::Value>); 3] = [
         ("group", spec.group.map(Into::into)),

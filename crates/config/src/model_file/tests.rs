@@ -182,7 +182,7 @@ fn reports_all_problems_of_a_file_in_its_order() {
         "3:1: unknown key `nmae` (did you mean `name`? known: schema, name, model, cache, backend, generate)",
         "6:1: `model.seed` has no effect: `model.path` brings its own weights; a seed belongs to `[model.geometry]` (remove the key)",
         "7:11: `model.weights` = \"q4_0\" is not built yet (one of: native, f32, f16, bf16)",
-        "11:3: unknown key `cache.windwo` (did you mean `window`? known: variant, layout, capacity, key, value, layer, sequences, prefill_chunk, num_key_value_heads, window, sinks, kv_lora_rank, parity)",
+        "11:3: unknown key `cache.windwo` (did you mean `window`? known: variant, layout, capacity, key, value, residual, layer, sequences, prefill_chunk, num_key_value_heads, window, sinks, kv_lora_rank, parity)",
         "12:1: `cache.window` has no effect with variant `gqa` (it belongs to variant swa; remove the key)",
         "13:7: `cache.key` is \"int-8\", which is not known (did you mean `int8`? one of: f32, f16, bf16, int8, int4)",
         "14:12: `cache.capacity`: a capacity must be at least 1",

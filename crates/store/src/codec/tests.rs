@@ -24,9 +24,17 @@ fn numbers(t: Tensor<3>) -> Vec<f32> {
     t.into_data().try_into_vec().unwrap()
 }
 
+/// A vector, followed by as many others of its numbers as the codec packs together.
+fn block(codec: &dyn Codec, vector: &[f32]) -> Vec<Vec<f32>> {
+    let turned = |i: usize| [&vector[i % vector.len()..], &vector[..i % vector.len()]].concat();
+    (0..codec.block()).map(turned).collect()
+}
+
 /// What is left of a vector.
 fn passed(codec: &dyn Codec, vector: &[f32]) -> Vec<f32> {
-    numbers(codec.decode(&codec.encode(tensor(&[vector.to_vec()]))))
+    let mut back = numbers(codec.decode(&codec.encode(tensor(&block(codec, vector)))));
+    back.truncate(vector.len());
+    back
 }
 
 fn worst(a: &[f32], b: &[f32]) -> f32 {
@@ -51,6 +59,11 @@ fn every() -> Vec<&'static dyn Codec> {
                     all.push(codec(name, options));
                 }
             }
+            all.push(codec(name, json!({"scheme": scheme, "clip": true})));
+            all.push(codec(name, json!({"scheme": scheme, "axis": "channel", "group": 4})));
+            let options =
+                json!({"scheme": scheme, "axis": "channel", "group": 8, "rotate": true, "clip": true, "scale": "f32"});
+            all.push(codec(name, options));
         }
     }
     for name in ["fp8_e4m3", "fp8_e5m2"] {
@@ -206,19 +219,20 @@ fn bytes_are_as_predicted() {
             continue;
         }
         let format = codec.format(dim);
-        let planes = codec.allocate([5, 3, dim], &device);
+        let slots = 5 * codec.block();
+        let planes = codec.allocate([slots, 3, dim], &device);
         let bytes: u64 = planes.iter().map(|plane| plane.bytes().0).sum();
         assert_eq!(
             bytes,
-            15 * (format.payload(dim) + format.metadata(dim, 1)).0,
+            3 * (format.payload(dim) * slots as u64 + format.metadata(dim, slots)).0,
             "{} of {dim}",
             codec.name()
         );
-        let vector = random(5, dim);
-        let encoded = codec.encode(tensor(&[vector.clone(), vector]));
+        let rows = [block(codec, &random(5, dim)), block(codec, &random(6, dim))].concat();
+        let encoded = codec.encode(tensor(&rows));
         let shapes = |planes: &[Plane]| planes.iter().map(|p| p.dims()[2]).collect::<Vec<_>>();
         assert_eq!(shapes(&encoded), shapes(&planes), "{} of {dim}", codec.name());
-        assert_eq!(codec.decode(&encoded).dims(), [2, 1, dim]);
+        assert_eq!(codec.decode(&encoded).dims(), [rows.len(), 1, dim]);
         // What was never written is zero.
         assert!(
             numbers(codec.decode(&planes)).iter().all(|&x| x == 0.0),
@@ -239,19 +253,28 @@ fn raw(planes: Vec<Plane>) -> Vec<Vec<u8>> {
 /// T39.
 #[test]
 fn chunks_give_the_same_codes() {
-    let rows: Vec<_> = (0..7).map(|seed| random(seed + 1, 64)).collect();
     for codec in every() {
+        let block = codec.block();
+        let rows: Vec<_> = (0..7 * block).map(|seed| random(seed as u32 + 1, 64)).collect();
         let whole = raw(codec.encode(tensor(&rows)));
-        let chunks: Vec<_> = rows.chunks(3).map(|chunk| raw(codec.encode(tensor(chunk)))).collect();
+        let chunks: Vec<_> = rows
+            .chunks(3 * block)
+            .map(|chunk| raw(codec.encode(tensor(chunk))))
+            .collect();
         let joined = (0..whole.len()).map(|plane| chunks.iter().flat_map(|c| c[plane].clone()).collect());
         assert_eq!(whole, joined.collect::<Vec<Vec<u8>>>(), "{}", codec.name());
-        let views: Vec<_> = codec
-            .encode(tensor(&rows))
-            .iter()
-            .map(|plane| plane.rows(2, 3))
-            .collect();
-        let part: Vec<_> = rows[2..5].iter().flat_map(|row| passed(codec, row)).collect();
-        assert_eq!(numbers(codec.decode(&views)), part, "{}: a view", codec.name());
+        let store = crate::LayerStore {
+            key: codec.encode(tensor(&rows)),
+            value: Vec::new(),
+        };
+        let view = store.rows(2 * block, 3 * block).key;
+        let part = codec.encode(tensor(&rows[2 * block..5 * block]));
+        assert_eq!(
+            numbers(codec.decode(&view)),
+            numbers(codec.decode(&part)),
+            "{}: a view",
+            codec.name()
+        );
     }
 }
 
@@ -287,16 +310,59 @@ fn saturation_is_finite() {
     assert!(big.iter().all(|&x| x == 65_504.0), "{big:?}");
 }
 
+fn squared_error(codec: &dyn Codec, vector: &[f32]) -> f32 {
+    let back = passed(codec, vector);
+    vector.iter().zip(&back).map(|(a, b)| (a - b).powi(2)).sum()
+}
+
+/// Never worse over a group, and clearly better on numbers that pile up around zero.
+#[test]
+fn clipping_lowers_the_squared_error() {
+    for name in ["int8", "int4", "int2"] {
+        for scheme in ["symmetric", "asymmetric"] {
+            let error = |clip: bool, vector: &[f32]| {
+                squared_error(
+                    codec(name, json!({"scheme": scheme, "clip": clip, "group": 64})),
+                    vector,
+                )
+            };
+            let (mut plain, mut clipped) = (0.0, 0.0);
+            for seed in 1..40 {
+                let vector: Vec<_> = random(seed, 64).into_iter().map(|x| x * x * x).collect();
+                let (a, b) = (error(false, &vector), error(true, &vector));
+                assert!(b <= a * (1.0 + 1e-4), "{name} {scheme}: {b} {a}");
+                (plain, clipped) = (plain + a, clipped + b);
+            }
+            assert!(
+                name == "int8" || clipped < 0.95 * plain,
+                "{name} {scheme}: {clipped} {plain}"
+            );
+        }
+    }
+}
+
+/// A large channel costs the others nothing where each has its own scale.
+#[test]
+fn a_channel_of_its_own_is_cheap() {
+    let large = |i| {
+        let mut row = random(i, 64);
+        row[7] += 100.0;
+        row
+    };
+    let rows: Vec<_> = (1..33).map(large).collect();
+    let error = |axis| {
+        let codec = codec("int4", json!({"axis": axis, "scheme": "asymmetric"}));
+        worst(&rows.concat(), &numbers(codec.decode(&codec.encode(tensor(&rows)))))
+    };
+    assert!(10.0 * error("channel") < error("token"));
+}
+
 /// A rotation makes one outlier cheap.
 #[test]
 fn rotation_helps_against_an_outlier() {
     let mut vector: Vec<_> = random(3, 64);
     vector[9] = 50.0;
-    let error = |options| {
-        let back = passed(codec("int4", options), &vector);
-        let squares = vector.iter().zip(&back).map(|(a, b)| (a - b).powi(2));
-        squares.sum::<f32>()
-    };
+    let error = |options| squared_error(codec("int4", options), &vector);
     let (plain, rotated) = (error(json!({"group": 64})), error(json!({"group": 64, "rotate": true})));
     assert!(2.0 * rotated < plain, "{rotated} {plain}");
 }
@@ -344,12 +410,13 @@ fn options_are_checked() {
         let reason = made(name, options).map(|c| c.name()).unwrap_err();
         assert!(reason.contains(word), "{reason}");
     };
-    refused("int8", json!({"axis": "channel"}), "not built yet");
+    refused("int8", json!({"axis": "row"}), "token, channel");
     refused("int8", json!({"scheme": "odd"}), "symmetric, asymmetric");
     refused("int8", json!({"group": 0}), "at least 1");
     refused("int8", json!({"group": "x"}), "whole number");
     refused("int8", json!({"rotate": 1}), "true or false");
-    refused("int8", json!({"clip": 1}), "no option clip");
+    refused("int8", json!({"clip": 1}), "true or false");
+    refused("int8", json!({"clap": true}), "no option clap");
     refused("f16", json!({"group": 32}), "has no options");
     refused("int3", json!({}), "known are f32, ");
     refused("fp8_e4m3", json!({"scale": "none", "group": 32}), "no effect");

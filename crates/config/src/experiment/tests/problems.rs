@@ -10,7 +10,7 @@ fn problems_of_all_cells_are_reported_once() {
     let lines = lab.problems(&format!("{HEAD}{more}"), &[]);
     let expect = [
         "3:8: LAB/models/base.toml:8:1: `cache.window` has no effect with variant `gqa` (it belongs to variant swa; remove the key; in cells `gqa cache.value=f32 cache.sequences=1`, `gqa cache.value=f32 cache.sequences=2`, `gqa cache.value=f61 cache.sequences=1` and 1 more)",
-        "3:8: LAB/models/base.toml:9:1: unknown key `cache.thread` (known: variant, layout, capacity, key, value, layer, sequences, prefill_chunk, num_key_value_heads, window, sinks, kv_lora_rank, parity)",
+        "3:8: LAB/models/base.toml:9:1: unknown key `cache.thread` (known: variant, layout, capacity, key, value, residual, layer, sequences, prefill_chunk, num_key_value_heads, window, sinks, kv_lora_rank, parity)",
         "11:28: `cache.kv_lora_rank` has no effect with variant `gqa` (it belongs to variant mla; remove the key; in cells `gqa cache.value=f32 cache.sequences=1`, `gqa cache.value=f32 cache.sequences=2`, `gqa cache.value=f61 cache.sequences=1` and 1 more)",
         "13:25: `cache.value` is \"f61\", which is not known (did you mean `f16`? one of: f32, f16, bf16, int8, int4; in cells `swa cache.value=f61 cache.sequences=1`, `swa cache.value=f61 cache.sequences=2`, `gqa cache.value=f61 cache.sequences=1` and 1 more)",
     ];
