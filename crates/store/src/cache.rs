@@ -139,13 +139,12 @@ impl StoredCache {
         self.layers.values().map(|l| l.store.bytes() + l.open.bytes()).sum()
     }
 
-    /// Copies rows from slots to slots, in every layer. Whole blocks are copied: the slots after them are the
-    /// same sequence's.
+    /// Copies rows from slots to slots, in every layer: whole blocks, because the rows after them are not packed yet.
     pub(crate) fn copy(&mut self, copies: &[Copy]) {
         for layer in self.layers.values_mut() {
             let block = layer.spec.block();
-            for copy in copies {
-                let rows = layer.store.rows(copy.from, copy.len.next_multiple_of(block)).detached();
+            for copy in copies.iter().filter(|copy| copy.len >= block) {
+                let rows = layer.store.rows(copy.from, copy.len / block * block).detached();
                 layer.store.write(copy.to, rows);
             }
         }
