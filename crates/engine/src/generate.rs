@@ -2,7 +2,7 @@
 
 use crate::text::{Sampler, Sampling};
 use crate::{Engine, EngineError};
-use kvlab_core::{SeqId, TokenId, Usage};
+use kvlab_core::{SeqId, StepReport, TokenId, Usage};
 use std::time::{Duration, Instant};
 
 /// What to generate.
@@ -58,7 +58,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    fn new(prompt_tokens: usize) -> Self {
+    pub(crate) fn new(prompt_tokens: usize) -> Self {
         Self {
             prompt_tokens,
             cached_tokens: 0,
@@ -69,6 +69,15 @@ impl Generation {
             kernels: Vec::new(),
             usage: Usage::default(),
         }
+    }
+
+    /// Of a prompt that nothing was asked after, or that is empty.
+    pub(crate) fn without_tokens(prompt_tokens: usize) -> Self {
+        let mut none = Self::new(prompt_tokens);
+        if prompt_tokens == 0 {
+            none.finish = Finish::EmptyPrompt;
+        }
+        none
     }
 
     /// From the call to the last token.
@@ -84,13 +93,48 @@ impl Generation {
 }
 
 /// One running sequence.
-struct Running {
-    prompt: usize,
-    seq: SeqId,
+pub(crate) struct Running {
+    pub prompt: usize,
+    pub seq: SeqId,
     /// Prompt and generated tokens.
-    tokens: Vec<TokenId>,
+    pub tokens: Vec<TokenId>,
     sampler: Sampler,
     last: Instant,
+}
+
+/// The sequences of one call.
+pub(crate) struct Batch<'r> {
+    request: &'r Request,
+    begin: Instant,
+    /// Those that go on.
+    pub running: Vec<Running>,
+    /// Those that are over; still open.
+    pub ended: Vec<Running>,
+    /// What becomes of each prompt.
+    pub done: Vec<Generation>,
+}
+
+impl Batch<'_> {
+    /// Adds a sequence that is open. `tokens` are its text so far, of which `cached` are stored.
+    pub fn add(&mut self, seq: SeqId, tokens: Vec<TokenId>, cached: usize) -> Result<(), EngineError> {
+        let prompt = self.done.len();
+        let sampling = self.request.sampling;
+        self.done.push(Generation {
+            cached_tokens: cached,
+            ..Generation::new(tokens.len())
+        });
+        self.running.push(Running {
+            prompt,
+            seq,
+            tokens,
+            sampler: Sampler::new(Sampling {
+                seed: sampling.seed.wrapping_add(prompt as u64),
+                ..sampling
+            })?,
+            last: self.begin,
+        });
+        Ok(())
+    }
 }
 
 impl Engine {
@@ -107,77 +151,89 @@ impl Engine {
         request: &Request,
         on_token: &mut dyn FnMut(Event),
     ) -> Result<Vec<Generation>, EngineError> {
-        let (limit, what) = self.limit();
         for prompt in prompts {
-            self.check_tokens(prompt)?;
-            if prompt.len() + request.max_new_tokens > limit {
-                let (prompt, new) = (prompt.len(), request.max_new_tokens);
-                return Err(EngineError::TooLong {
-                    prompt,
-                    new,
-                    limit,
-                    what,
-                });
-            }
+            self.check_prompt(prompt, request)?;
         }
-        let sampler = |i: usize| {
-            let seed = request.sampling.seed.wrapping_add(i as u64);
-            Sampler::new(Sampling {
-                seed,
-                ..request.sampling
-            })
-        };
-        let samplers = (0..prompts.len()).map(sampler).collect::<Result<Vec<_>, _>>()?;
-        let mut done: Vec<_> = prompts.iter().map(|p| Generation::new(p.len())).collect();
-        let mut running = Vec::new();
-        for ((i, prompt), sampler) in prompts.iter().enumerate().zip(samplers) {
-            if prompt.is_empty() {
-                done[i].finish = Finish::EmptyPrompt;
-            } else if request.max_new_tokens > 0 {
-                let opened = self.cache.open(prompt)?;
-                done[i].cached_tokens = opened.reused;
-                running.push(Running {
-                    prompt: i,
-                    seq: opened.seq,
-                    tokens: prompt.clone(),
-                    sampler,
-                    last: Instant::now(),
-                });
-            }
-        }
-        let seqs: Vec<_> = running.iter().map(|r| r.seq).collect();
-        let outcome = self.run(running, request, &mut done, on_token);
-        for seq in seqs {
-            self.cache.close(seq)?;
-        }
-        outcome.map(|()| done)
+        let mut batch = self.batch(request)?;
+        let outcome = self.generate_in(&mut batch, prompts, on_token);
+        self.close_all(&mut batch)?;
+        outcome.map(|()| batch.done)
     }
 
-    fn run(
+    fn generate_in(
         &mut self,
-        mut running: Vec<Running>,
-        request: &Request,
-        done: &mut [Generation],
+        batch: &mut Batch<'_>,
+        prompts: &[Vec<TokenId>],
         on_token: &mut dyn FnMut(Event),
     ) -> Result<(), EngineError> {
-        let stop = self.stop.clone().ignore_eos(request.ignore_eos);
-        let vocab = self.model().vocab();
-        let remembers = self.cache.capabilities().remembers;
-        let chunk = if remembers {
-            self.config.cache.prefill_chunk
-        } else {
-            usize::MAX
-        };
+        for prompt in prompts {
+            if prompt.is_empty() || batch.request.max_new_tokens == 0 {
+                batch.done.push(Generation::without_tokens(prompt.len()));
+            } else {
+                let opened = self.cache.open(prompt)?;
+                batch.add(opened.seq, prompt.clone(), opened.reused)?;
+            }
+        }
+        self.run(batch, on_token)
+    }
+
+    /// Checks a prompt before anything runs.
+    pub(crate) fn check_prompt(&self, prompt: &[TokenId], request: &Request) -> Result<(), EngineError> {
+        self.check_tokens(prompt)?;
+        // Whether the sampler takes its settings.
+        Sampler::new(request.sampling)?;
+        let (limit, what) = self.limit();
+        let (prompt, new) = (prompt.len(), request.max_new_tokens);
+        if prompt + new > limit {
+            return Err(EngineError::TooLong {
+                prompt,
+                new,
+                limit,
+                what,
+            });
+        }
+        Ok(())
+    }
+
+    /// An empty batch, and the clock of its TTFT started.
+    pub(crate) fn batch<'r>(&self, request: &'r Request) -> Result<Batch<'r>, EngineError> {
         self.device.sync()?;
-        let begin = Instant::now();
-        running.iter_mut().for_each(|r| r.last = begin);
-        while !running.is_empty() {
+        Ok(Batch {
+            request,
+            begin: Instant::now(),
+            running: Vec::new(),
+            ended: Vec::new(),
+            done: Vec::new(),
+        })
+    }
+
+    /// Closes every sequence of a batch.
+    pub(crate) fn close_all(&mut self, batch: &mut Batch<'_>) -> Result<(), EngineError> {
+        for r in batch.running.drain(..).chain(batch.ended.drain(..)) {
+            self.cache.close(r.seq)?;
+        }
+        Ok(())
+    }
+
+    /// Tokens that a sequence is fed in one step; a cache without memory is fed everything at once.
+    pub(crate) fn chunk(&self) -> usize {
+        match self.cache.capabilities().remembers {
+            true => self.config.cache.prefill_chunk,
+            false => usize::MAX,
+        }
+    }
+
+    /// Runs a batch until every sequence of it has ended. They stay open.
+    pub(crate) fn run(&mut self, batch: &mut Batch<'_>, on_token: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        let chunk = self.chunk();
+        let vocab = self.model().vocab();
+        while !batch.running.is_empty() {
             // What each sequence still has to be fed; those that reach their last token get logits.
-            let mut chunks = Vec::with_capacity(running.len());
+            let mut chunks = Vec::with_capacity(batch.running.len());
             let mut wanted = Vec::new();
             let mut complete = Vec::new();
             let mut offset = 0;
-            for r in &running {
+            for r in &batch.running {
                 let from = self.cache.len(r.seq)?;
                 let to = r.tokens.len().min(from.saturating_add(chunk));
                 chunks.push((r.seq, &r.tokens[from..to]));
@@ -191,50 +247,60 @@ impl Engine {
             let (logits, report) = self.step(&chunks, &wanted)?;
             let logits = self.read(logits)?;
             let mut rows = logits.chunks_exact(vocab);
-            let mut still = Vec::with_capacity(running.len());
-            for (mut r, complete) in running.into_iter().zip(complete) {
-                let generation = &mut done[r.prompt];
-                for kernel in &report.kernels {
-                    if !generation.kernels.contains(kernel) {
-                        generation.kernels.push(kernel);
-                    }
-                }
-                if !complete {
-                    still.push(r);
-                    continue;
-                }
-                let Some(row) = rows.next() else { continue };
-                if row.iter().any(|x| !x.is_finite()) {
-                    let (position, cache) = (r.tokens.len() - 1, self.cache.spec().variant.clone());
-                    return Err(EngineError::NotFinite { position, cache });
-                }
-                let token = r.sampler.sample(row)?;
-                let now = Instant::now();
-                let gap = now - r.last;
-                r.last = now;
-                if stop.is_stop(token) {
-                    generation.finish = Finish::Stop(token);
-                    generation.usage = self.cache.usage();
-                    continue;
-                }
-                match generation.ttft {
-                    None => generation.ttft = Some(gap),
-                    Some(_) => generation.gaps.push(gap),
-                }
-                generation.tokens.push(token);
-                on_token(Event {
-                    prompt: r.prompt,
-                    token,
-                });
-                if generation.tokens.len() < request.max_new_tokens {
-                    r.tokens.push(token);
-                    still.push(r);
-                } else {
-                    generation.usage = self.cache.usage();
-                }
+            let mut over = Vec::with_capacity(complete.len());
+            for (i, complete) in complete.into_iter().enumerate() {
+                let row = if complete { rows.next() } else { None };
+                over.push(self.advance(batch, i, row, &report, on_token)?);
             }
-            running = still;
+            let mut over = over.into_iter();
+            let ended = batch.running.extract_if(.., |_| over.next().unwrap_or(false));
+            batch.ended.extend(ended);
         }
         Ok(())
+    }
+
+    /// One sequence after a step: its next token, if it was fed all it has. Says whether it has ended.
+    fn advance(
+        &self,
+        batch: &mut Batch<'_>,
+        place: usize,
+        logits: Option<&[f32]>,
+        report: &StepReport,
+        on_token: &mut dyn FnMut(Event),
+    ) -> Result<bool, EngineError> {
+        let r = &mut batch.running[place];
+        let generation = &mut batch.done[r.prompt];
+        for kernel in &report.kernels {
+            if !generation.kernels.contains(kernel) {
+                generation.kernels.push(kernel);
+            }
+        }
+        let Some(logits) = logits else { return Ok(false) };
+        if logits.iter().any(|x| !x.is_finite()) {
+            let (position, cache) = (r.tokens.len() - 1, self.cache.spec().variant.clone());
+            return Err(EngineError::NotFinite { position, cache });
+        }
+        let token = r.sampler.sample(logits)?;
+        let now = Instant::now();
+        let gap = now - r.last;
+        r.last = now;
+        if !batch.request.ignore_eos && self.stop.is_stop(token) {
+            generation.finish = Finish::Stop(token);
+            generation.usage = self.cache.usage();
+            return Ok(true);
+        }
+        match generation.ttft {
+            None => generation.ttft = Some(gap),
+            Some(_) => generation.gaps.push(gap),
+        }
+        generation.tokens.push(token);
+        r.tokens.push(token);
+        let prompt = r.prompt;
+        on_token(Event { prompt, token });
+        let over = generation.tokens.len() == batch.request.max_new_tokens;
+        if over {
+            generation.usage = self.cache.usage();
+        }
+        Ok(over)
     }
 }

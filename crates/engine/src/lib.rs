@@ -6,6 +6,7 @@
 //! # What it does not do
 //! No experiments and no reports (`kvlab-lab`), no server, no scheduler that admits requests while others run.
 
+mod conversation;
 mod device;
 mod engine;
 mod error;
@@ -18,6 +19,7 @@ pub mod registry;
 mod score;
 pub mod text;
 
+pub use conversation::Conversation;
 pub use device::{OpenDevice, devices};
 pub use engine::Engine;
 pub use error::EngineError;
