@@ -61,6 +61,12 @@ pub enum EngineError {
     /// Nothing to begin with.
     #[error("the prompt is empty, and the model has no begin-of-text token to start from; give at least one token")]
     EmptyPrompt,
+    /// Several samples of what has one outcome.
+    #[error(
+        "all {0} samples would be the same at temperature 0; raise generate.temperature (for example to 0.8), or ask \
+         for one"
+    )]
+    SameSamples(usize),
     /// A token that the model does not have.
     #[error("token {token} at place {place} is beyond the vocabulary of {vocab} tokens")]
     Token {

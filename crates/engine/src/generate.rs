@@ -2,7 +2,8 @@
 
 use crate::text::{Sampler, Sampling};
 use crate::{Engine, EngineError};
-use kvlab_core::{SeqId, StepReport, TokenId, Usage};
+use kvlab_core::{CacheError, SeqId, StepReport, TokenId, Usage};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// What to generate.
@@ -45,6 +46,9 @@ pub struct Generation {
     pub cached_tokens: usize,
     /// The tokens that came.
     pub tokens: Vec<TokenId>,
+    /// The natural logarithm of the probability that the model gave to each of them, whatever it was sampled with.
+    /// Only [`Engine::samples`](crate::Engine::samples) asks for it; otherwise empty.
+    pub log_probs: Vec<f64>,
     /// Time to first token: from the call to the first token in hand, the device done. `None` without one.
     pub ttft: Option<Duration>,
     /// The gap before each token after the first.
@@ -53,7 +57,9 @@ pub struct Generation {
     pub finish: Finish,
     /// The kernels that ran.
     pub kernels: Vec<&'static str>,
-    /// The cache at its end, with all sequences of the call still open.
+    /// How often its rows were given up for lack of room, and computed again later.
+    pub preemptions: usize,
+    /// The cache at its end, with all sequences of the call still open, but for those whose room was needed.
     pub usage: Usage,
 }
 
@@ -63,10 +69,12 @@ impl Generation {
             prompt_tokens,
             cached_tokens: 0,
             tokens: Vec::new(),
+            log_probs: Vec::new(),
             ttft: None,
             gaps: Vec::new(),
             finish: Finish::Length,
             kernels: Vec::new(),
+            preemptions: 0,
             usage: Usage::default(),
         }
     }
@@ -99,6 +107,8 @@ pub(crate) struct Running {
     /// Prompt and generated tokens.
     pub tokens: Vec<TokenId>,
     sampler: Sampler,
+    /// Whether a step has fed it since it was opened.
+    fed: bool,
     last: Instant,
 }
 
@@ -106,10 +116,14 @@ pub(crate) struct Running {
 pub(crate) struct Batch<'r> {
     request: &'r Request,
     begin: Instant,
-    /// Those that go on.
+    /// Whether the log probabilities of tokens are wanted.
+    pub log_probs: bool,
+    /// Those that go on, the oldest first.
     pub running: Vec<Running>,
     /// Those that are over; still open.
     pub ended: Vec<Running>,
+    /// Those that had to make room, the oldest first; not open.
+    pub waiting: VecDeque<Running>,
     /// What becomes of each prompt.
     pub done: Vec<Generation>,
 }
@@ -131,6 +145,7 @@ impl Batch<'_> {
                 seed: sampling.seed.wrapping_add(prompt as u64),
                 ..sampling
             })?,
+            fed: false,
             last: self.begin,
         });
         Ok(())
@@ -141,10 +156,13 @@ impl Engine {
     /// Continues every prompt. Prompts of unequal lengths are prefilled together, in chunks of
     /// `cache.prefill_chunk`, and then decoded together. `on_token` sees each token as it comes.
     ///
-    /// An empty prompt ends with [`Finish::EmptyPrompt`] and the others go on.
+    /// An empty prompt ends with [`Finish::EmptyPrompt`] and the others go on. Where the cache has no room for all of
+    /// them, the youngest wait until others have ended: their rows are given up, and computed again from their tokens
+    /// ([`Generation::preemptions`]). What they say does not change by it.
     ///
     /// # Errors
-    /// [`EngineError::TooLong`] before anything ran; whatever model, cache or sampler report. Sequences are closed.
+    /// [`EngineError::TooLong`] before anything ran; [`CacheError::NoRoom`] for a sequence that does not fit alone;
+    /// whatever model, cache or sampler report. Sequences are closed.
     pub fn generate(
         &mut self,
         prompts: &[Vec<TokenId>],
@@ -201,13 +219,15 @@ impl Engine {
         Ok(Batch {
             request,
             begin: Instant::now(),
+            log_probs: false,
             running: Vec::new(),
             ended: Vec::new(),
+            waiting: VecDeque::new(),
             done: Vec::new(),
         })
     }
 
-    /// Closes every sequence of a batch.
+    /// Closes every open sequence of a batch.
     pub(crate) fn close_all(&mut self, batch: &mut Batch<'_>) -> Result<(), EngineError> {
         for r in batch.running.drain(..).chain(batch.ended.drain(..)) {
             self.cache.close(r.seq)?;
@@ -223,11 +243,12 @@ impl Engine {
         }
     }
 
-    /// Runs a batch until every sequence of it has ended. They stay open.
+    /// Runs a batch until every sequence of it has ended. They stay open, unless their room is needed.
     pub(crate) fn run(&mut self, batch: &mut Batch<'_>, on_token: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
         let chunk = self.chunk();
         let vocab = self.model().vocab();
-        while !batch.running.is_empty() {
+        let mut room = false;
+        while self.admit(batch, room)? {
             // What each sequence still has to be fed; those that reach their last token get logits.
             let mut chunks = Vec::with_capacity(batch.running.len());
             let mut wanted = Vec::new();
@@ -244,7 +265,14 @@ impl Engine {
                 }
                 complete.push(whole);
             }
-            let (logits, report) = self.step(&chunks, &wanted)?;
+            let (logits, report) = match self.step(&chunks, &wanted) {
+                Err(refused @ EngineError::Cache(CacheError::NoRoom { .. })) => {
+                    room = false;
+                    self.make_room(batch, refused)?;
+                    continue;
+                }
+                stepped => stepped?,
+            };
             let logits = self.read(logits)?;
             let mut rows = logits.chunks_exact(vocab);
             let mut over = Vec::with_capacity(complete.len());
@@ -253,8 +281,50 @@ impl Engine {
                 over.push(self.advance(batch, i, row, &report, on_token)?);
             }
             let mut over = over.into_iter();
+            let before = batch.ended.len();
             let ended = batch.running.extract_if(.., |_| over.next().unwrap_or(false));
             batch.ended.extend(ended);
+            room |= batch.ended.len() > before;
+        }
+        Ok(())
+    }
+
+    /// Frees rows after a step that found no room: those of sequences that have ended, else those of the youngest.
+    fn make_room(&mut self, batch: &mut Batch<'_>, refused: EngineError) -> Result<(), EngineError> {
+        if !batch.ended.is_empty() {
+            return self.close_ended(batch);
+        }
+        // One that does not fit alone never will.
+        let alone = batch.running.len() < 2;
+        let Some(mut youngest) = batch.running.pop_if(|_| !alone) else {
+            return Err(refused);
+        };
+        batch.done[youngest.prompt].preemptions += usize::from(std::mem::take(&mut youngest.fed));
+        self.cache.close(youngest.seq)?;
+        batch.waiting.push_front(youngest);
+        Ok(())
+    }
+
+    /// Lets the oldest sequence that waits go on, if there may be `room` for it. Whether any sequence is running.
+    fn admit(&mut self, batch: &mut Batch<'_>, room: bool) -> Result<bool, EngineError> {
+        if room && !batch.waiting.is_empty() {
+            self.close_ended(batch)?;
+            if let Some(mut r) = batch.waiting.pop_front() {
+                let opened = self.cache.open(&r.tokens)?;
+                r.seq = opened.seq;
+                let generation = &mut batch.done[r.prompt];
+                if generation.tokens.is_empty() {
+                    generation.cached_tokens = opened.reused;
+                }
+                batch.running.push(r);
+            }
+        }
+        Ok(!batch.running.is_empty())
+    }
+
+    fn close_ended(&mut self, batch: &mut Batch<'_>) -> Result<(), EngineError> {
+        while let Some(r) = batch.ended.pop() {
+            self.cache.close(r.seq)?;
         }
         Ok(())
     }
@@ -269,6 +339,7 @@ impl Engine {
         on_token: &mut dyn FnMut(Event),
     ) -> Result<bool, EngineError> {
         let r = &mut batch.running[place];
+        r.fed = true;
         let generation = &mut batch.done[r.prompt];
         for kernel in &report.kernels {
             if !generation.kernels.contains(kernel) {
@@ -293,6 +364,9 @@ impl Engine {
             None => generation.ttft = Some(gap),
             Some(_) => generation.gaps.push(gap),
         }
+        if batch.log_probs {
+            generation.log_probs.push(log_prob(logits, token));
+        }
         generation.tokens.push(token);
         r.tokens.push(token);
         let prompt = r.prompt;
@@ -303,4 +377,15 @@ impl Engine {
         }
         Ok(over)
     }
+}
+
+/// The natural logarithm of a token's probability, in f64.
+fn log_prob(logits: &[f32], token: TokenId) -> f64 {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let distance = |logit: f32| f64::from(logit) - f64::from(most);
+    let sum: f64 = logits.iter().map(|&logit| distance(logit).exp()).sum();
+    logits
+        .get(token as usize)
+        .map_or(f64::NEG_INFINITY, |&logit| distance(logit))
+        - sum.ln()
 }

@@ -16,6 +16,7 @@ mod measure;
 mod plan;
 mod pool;
 pub mod registry;
+mod samples;
 mod score;
 pub mod text;
 
@@ -27,3 +28,4 @@ pub use generate::{Event, Finish, Generation, Request};
 pub use measure::Work;
 pub use plan::CachePlan;
 pub use pool::{Origin, Pool, Progress};
+pub use samples::Samples;
