@@ -5,6 +5,7 @@ mod batches;
 mod conversation;
 
 mod quantised;
+mod saved;
 
 use crate::{config, engine};
 use kvlab_engine::text::Sampling;

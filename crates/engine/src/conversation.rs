@@ -25,6 +25,11 @@ impl Conversation {
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
     }
+
+    /// Its sequence in the cache; `None` before the first turn.
+    pub fn sequence(&self) -> Option<SeqId> {
+        self.seq
+    }
 }
 
 impl Engine {

@@ -19,6 +19,8 @@ pub struct Engine {
     pub(crate) device: OpenDevice,
     pub(crate) threads: usize,
     pub(crate) fingerprint: String,
+    /// Identifies what decides about rows beside the spec of the cache: weights, config, number format, adaptations.
+    pub(crate) identity: String,
 }
 
 impl Engine {

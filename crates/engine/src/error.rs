@@ -99,6 +99,14 @@ pub enum EngineError {
         /// What is the matter.
         reason: String,
     },
+    /// A conversation that could not be saved or restored.
+    #[error("{}: {reason}", path.display())]
+    Saved {
+        /// The file.
+        path: PathBuf,
+        /// What is the matter.
+        reason: String,
+    },
     /// The device failed while it worked.
     #[error("the device failed: {0}")]
     Execution(String),

@@ -17,6 +17,7 @@ mod plan;
 mod pool;
 pub mod registry;
 mod samples;
+mod saved;
 mod score;
 pub mod text;
 
