@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let mut engine = load::engine(&config)?;
     if args.save.is_some() {
-        can_save(&mut engine)?;
+        can_save(&engine)?;
     }
     let request = request(args, &config);
     match args.samples {
@@ -81,8 +81,8 @@ fn check(args: &Args, config: &ModelConfig) -> Outcome {
     }
 }
 
-fn can_save(engine: &mut Engine) -> Outcome {
-    let supported = engine.cache().capabilities().save;
+fn can_save(engine: &Engine) -> Outcome {
+    let supported = engine.capabilities().save;
     supported.map_err(|reason| {
         let what = "saving a sequence (--save)".to_owned();
         EngineError::from(CacheError::Unsupported { what, reason }).into()

@@ -4,7 +4,7 @@ use crate::text::{ChatTemplate, Message, StopSet, Tokenizer};
 use crate::{EngineError, OpenDevice, Pool, Progress};
 use burn::tensor::Tensor;
 use kvlab_config::ModelConfig;
-use kvlab_core::{Accept, CacheSpec, Chunk, KvCache, SeqId, StepReport, TokenId, Usage};
+use kvlab_core::{Accept, CacheSpec, Capabilities, Chunk, KvCache, SeqId, StepReport, TokenId, Usage};
 use kvlab_model::{Decoder, DecoderSpec, Wanted};
 use std::sync::Arc;
 
@@ -55,6 +55,11 @@ impl Engine {
     /// What the cache holds.
     pub fn spec(&self) -> &CacheSpec {
         self.cache.spec()
+    }
+
+    /// What the cache can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.cache.capabilities()
     }
 
     /// The bytes of the cache now.

@@ -57,6 +57,8 @@ pub struct Generation {
     pub finish: Finish,
     /// The kernels that ran.
     pub kernels: Vec<&'static str>,
+    /// Whether it had to wait for room, or to make some.
+    pub waited: bool,
     /// How often its rows were given up for lack of room, and computed again later.
     pub preemptions: usize,
     /// The cache at its end, with all sequences of the call still open, but for those whose room was needed.
@@ -74,6 +76,7 @@ impl Generation {
             gaps: Vec::new(),
             finish: Finish::Length,
             kernels: Vec::new(),
+            waited: false,
             preemptions: 0,
             usage: Usage::default(),
         }
@@ -299,7 +302,9 @@ impl Engine {
         let Some(mut youngest) = batch.running.pop_if(|_| !alone) else {
             return Err(refused);
         };
-        batch.done[youngest.prompt].preemptions += usize::from(std::mem::take(&mut youngest.fed));
+        let generation = &mut batch.done[youngest.prompt];
+        generation.waited = true;
+        generation.preemptions += usize::from(std::mem::take(&mut youngest.fed));
         self.cache.close(youngest.seq)?;
         batch.waiting.push_front(youngest);
         Ok(())
