@@ -191,8 +191,8 @@ impl<'a> File<'a> {
         let metadata = header.metadata().clone().unwrap_or_default();
         match metadata.get("format").map(String::as_str) {
             Some(FORMAT) => {}
-            Some(other) => return Err(format!("is a {other:?}, and this kvlab reads {FORMAT:?}")),
-            None => return Err("is a safetensors file, and not one with a saved sequence".into()),
+            Some(other) => return Err(format!("its format is {other:?}, and this kvlab reads {FORMAT:?}")),
+            None => return Err("is a safetensors file, and holds no saved sequence".into()),
         }
         Ok(Self {
             tensors: SafeTensors::deserialize(bytes).map_err(damaged)?,
