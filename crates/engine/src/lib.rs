@@ -6,6 +6,7 @@
 //! # What it does not do
 //! No experiments and no reports (`kvlab-lab`), no server, no scheduler that admits requests while others run.
 
+mod batch;
 mod conversation;
 mod device;
 mod engine;

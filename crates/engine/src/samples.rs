@@ -1,6 +1,6 @@
 //! Several samples of one prompt: it is prefilled once, and its sequence forked.
 
-use crate::generate::Batch;
+use crate::batch::Batch;
 use crate::{Engine, EngineError, Event, Generation, Request};
 use kvlab_core::{Bytes, CacheError, SeqId, TokenId, Usage};
 
