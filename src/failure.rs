@@ -1,6 +1,7 @@
 //! How a command fails: exit code 2 for a bad request, 1 for a run that failed, and one clear message.
 
 use kvlab_config::{ConfigErrors, Problem};
+use kvlab_core::CacheError;
 use kvlab_engine::EngineError;
 use kvlab_model::ModelError;
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceSpan};
@@ -32,6 +33,7 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         use EngineError as E;
         match error {
+            E::Cache(CacheError::Unsupported { .. }) => Self::Request(error.to_string()),
             E::Execution(_) | E::NotFinite { .. } | E::Cache(_) => Self::Run(error.to_string()),
             E::Model(ModelError::Cache(_) | ModelError::Device { .. }) => Self::Run(error.to_string()),
             _ => Self::Request(error.to_string()),

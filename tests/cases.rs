@@ -1,7 +1,11 @@
 //! Numbered cases that caches get wrong (T..), on whole models. What a law, a golden or a crate's own test covers is
 //! not repeated here: docs/cases.md says where each one is.
 
+mod batches;
+mod conversation;
+
 mod quantised;
+mod saved;
 
 use crate::{config, engine};
 use kvlab_engine::text::Sampling;

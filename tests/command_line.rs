@@ -1,5 +1,7 @@
 //! The binary, as a user meets it.
 
+mod talk;
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -4,7 +4,7 @@ use crate::text::{ChatTemplate, Message, StopSet, Tokenizer};
 use crate::{EngineError, OpenDevice, Pool, Progress};
 use burn::tensor::Tensor;
 use kvlab_config::ModelConfig;
-use kvlab_core::{Accept, CacheSpec, Chunk, KvCache, SeqId, StepReport, TokenId, Usage};
+use kvlab_core::{Accept, CacheSpec, Capabilities, Chunk, KvCache, SeqId, StepReport, TokenId, Usage};
 use kvlab_model::{Decoder, DecoderSpec, Wanted};
 use std::sync::Arc;
 
@@ -19,6 +19,8 @@ pub struct Engine {
     pub(crate) device: OpenDevice,
     pub(crate) threads: usize,
     pub(crate) fingerprint: String,
+    /// Identifies what decides about rows beside the spec of the cache: weights, config, number format, adaptations.
+    pub(crate) identity: String,
 }
 
 impl Engine {
@@ -53,6 +55,11 @@ impl Engine {
     /// What the cache holds.
     pub fn spec(&self) -> &CacheSpec {
         self.cache.spec()
+    }
+
+    /// What the cache can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.cache.capabilities()
     }
 
     /// The bytes of the cache now.

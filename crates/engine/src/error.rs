@@ -61,6 +61,12 @@ pub enum EngineError {
     /// Nothing to begin with.
     #[error("the prompt is empty, and the model has no begin-of-text token to start from; give at least one token")]
     EmptyPrompt,
+    /// Several samples of what has one outcome.
+    #[error(
+        "all {0} samples would be the same at temperature 0; raise generate.temperature (for example to 0.8), or ask \
+         for one"
+    )]
+    SameSamples(usize),
     /// A token that the model does not have.
     #[error("token {token} at place {place} is beyond the vocabulary of {vocab} tokens")]
     Token {
@@ -88,6 +94,14 @@ pub enum EngineError {
     /// A file of the tokenizer.
     #[error("{}: {reason}", path.display())]
     File {
+        /// The file.
+        path: PathBuf,
+        /// What is the matter.
+        reason: String,
+    },
+    /// A conversation that could not be saved or restored.
+    #[error("{}: {reason}", path.display())]
+    Saved {
         /// The file.
         path: PathBuf,
         /// What is the matter.

@@ -1,9 +1,10 @@
-//! The generation loop: prefill in chunks, then one token a step, with every gap measured.
+//! Generation: what is asked for, and what came of it.
 
+use crate::batch::Batch;
 use crate::text::{Sampler, Sampling};
 use crate::{Engine, EngineError};
-use kvlab_core::{SeqId, TokenId, Usage};
-use std::time::{Duration, Instant};
+use kvlab_core::{TokenId, Usage};
+use std::time::Duration;
 
 /// What to generate.
 #[derive(Clone, Debug)]
@@ -45,6 +46,9 @@ pub struct Generation {
     pub cached_tokens: usize,
     /// The tokens that came.
     pub tokens: Vec<TokenId>,
+    /// The natural logarithm of the probability that the model gave to each of them, whatever it was sampled with.
+    /// Only [`Engine::samples`](crate::Engine::samples) asks for it; otherwise empty.
+    pub log_probs: Vec<f64>,
     /// Time to first token: from the call to the first token in hand, the device done. `None` without one.
     pub ttft: Option<Duration>,
     /// The gap before each token after the first.
@@ -53,22 +57,38 @@ pub struct Generation {
     pub finish: Finish,
     /// The kernels that ran.
     pub kernels: Vec<&'static str>,
-    /// The cache at its end, with all sequences of the call still open.
+    /// Whether it had to wait for room, or to make some.
+    pub waited: bool,
+    /// How often its rows were given up for lack of room, and computed again later.
+    pub preemptions: usize,
+    /// The cache at its end, with all sequences of the call still open, but for those whose room was needed.
     pub usage: Usage,
 }
 
 impl Generation {
-    fn new(prompt_tokens: usize) -> Self {
+    pub(crate) fn new(prompt_tokens: usize) -> Self {
         Self {
             prompt_tokens,
             cached_tokens: 0,
             tokens: Vec::new(),
+            log_probs: Vec::new(),
             ttft: None,
             gaps: Vec::new(),
             finish: Finish::Length,
             kernels: Vec::new(),
+            waited: false,
+            preemptions: 0,
             usage: Usage::default(),
         }
+    }
+
+    /// Of a prompt that nothing was asked after, or that is empty.
+    pub(crate) fn without_tokens(prompt_tokens: usize) -> Self {
+        let mut none = Self::new(prompt_tokens);
+        if prompt_tokens == 0 {
+            none.finish = Finish::EmptyPrompt;
+        }
+        none
     }
 
     /// From the call to the last token.
@@ -83,157 +103,63 @@ impl Generation {
     }
 }
 
-/// One running sequence.
-struct Running {
-    prompt: usize,
-    seq: SeqId,
-    /// Prompt and generated tokens.
-    tokens: Vec<TokenId>,
-    sampler: Sampler,
-    last: Instant,
-}
-
 impl Engine {
     /// Continues every prompt. Prompts of unequal lengths are prefilled together, in chunks of
     /// `cache.prefill_chunk`, and then decoded together. `on_token` sees each token as it comes.
     ///
-    /// An empty prompt ends with [`Finish::EmptyPrompt`] and the others go on.
+    /// An empty prompt ends with [`Finish::EmptyPrompt`] and the others go on. Where the cache has no room for all of
+    /// them, the youngest wait until others have ended: their rows are given up, and computed again from their tokens
+    /// ([`Generation::preemptions`]). What they say does not change by it.
     ///
     /// # Errors
-    /// [`EngineError::TooLong`] before anything ran; whatever model, cache or sampler report. Sequences are closed.
+    /// [`EngineError::TooLong`] before anything ran; [`CacheError::NoRoom`](kvlab_core::CacheError::NoRoom) for a
+    /// sequence that does not fit alone; whatever model, cache or sampler report. Sequences are closed.
     pub fn generate(
         &mut self,
         prompts: &[Vec<TokenId>],
         request: &Request,
         on_token: &mut dyn FnMut(Event),
     ) -> Result<Vec<Generation>, EngineError> {
-        let (limit, what) = self.limit();
         for prompt in prompts {
-            self.check_tokens(prompt)?;
-            if prompt.len() + request.max_new_tokens > limit {
-                let (prompt, new) = (prompt.len(), request.max_new_tokens);
-                return Err(EngineError::TooLong {
-                    prompt,
-                    new,
-                    limit,
-                    what,
-                });
-            }
+            self.check_prompt(prompt, request)?;
         }
-        let sampler = |i: usize| {
-            let seed = request.sampling.seed.wrapping_add(i as u64);
-            Sampler::new(Sampling {
-                seed,
-                ..request.sampling
-            })
-        };
-        let samplers = (0..prompts.len()).map(sampler).collect::<Result<Vec<_>, _>>()?;
-        let mut done: Vec<_> = prompts.iter().map(|p| Generation::new(p.len())).collect();
-        let mut running = Vec::new();
-        for ((i, prompt), sampler) in prompts.iter().enumerate().zip(samplers) {
-            if prompt.is_empty() {
-                done[i].finish = Finish::EmptyPrompt;
-            } else if request.max_new_tokens > 0 {
-                let opened = self.cache.open(prompt)?;
-                done[i].cached_tokens = opened.reused;
-                running.push(Running {
-                    prompt: i,
-                    seq: opened.seq,
-                    tokens: prompt.clone(),
-                    sampler,
-                    last: Instant::now(),
-                });
-            }
-        }
-        let seqs: Vec<_> = running.iter().map(|r| r.seq).collect();
-        let outcome = self.run(running, request, &mut done, on_token);
-        for seq in seqs {
-            self.cache.close(seq)?;
-        }
-        outcome.map(|()| done)
+        let mut batch = self.batch(request)?;
+        let outcome = self.generate_in(&mut batch, prompts, on_token);
+        self.close_all(&mut batch)?;
+        outcome.map(|()| batch.done)
     }
 
-    fn run(
+    fn generate_in(
         &mut self,
-        mut running: Vec<Running>,
-        request: &Request,
-        done: &mut [Generation],
+        batch: &mut Batch<'_>,
+        prompts: &[Vec<TokenId>],
         on_token: &mut dyn FnMut(Event),
     ) -> Result<(), EngineError> {
-        let stop = self.stop.clone().ignore_eos(request.ignore_eos);
-        let vocab = self.model().vocab();
-        let remembers = self.cache.capabilities().remembers;
-        let chunk = if remembers {
-            self.config.cache.prefill_chunk
-        } else {
-            usize::MAX
-        };
-        self.device.sync()?;
-        let begin = Instant::now();
-        running.iter_mut().for_each(|r| r.last = begin);
-        while !running.is_empty() {
-            // What each sequence still has to be fed; those that reach their last token get logits.
-            let mut chunks = Vec::with_capacity(running.len());
-            let mut wanted = Vec::new();
-            let mut complete = Vec::new();
-            let mut offset = 0;
-            for r in &running {
-                let from = self.cache.len(r.seq)?;
-                let to = r.tokens.len().min(from.saturating_add(chunk));
-                chunks.push((r.seq, &r.tokens[from..to]));
-                offset += to - from;
-                let whole = to == r.tokens.len();
-                if whole {
-                    wanted.push(offset - 1);
-                }
-                complete.push(whole);
+        for prompt in prompts {
+            if prompt.is_empty() || batch.request.max_new_tokens == 0 {
+                batch.done.push(Generation::without_tokens(prompt.len()));
+            } else {
+                let opened = self.cache.open(prompt)?;
+                batch.add(opened.seq, prompt.clone(), opened.reused)?;
             }
-            let (logits, report) = self.step(&chunks, &wanted)?;
-            let logits = self.read(logits)?;
-            let mut rows = logits.chunks_exact(vocab);
-            let mut still = Vec::with_capacity(running.len());
-            for (mut r, complete) in running.into_iter().zip(complete) {
-                let generation = &mut done[r.prompt];
-                for kernel in &report.kernels {
-                    if !generation.kernels.contains(kernel) {
-                        generation.kernels.push(kernel);
-                    }
-                }
-                if !complete {
-                    still.push(r);
-                    continue;
-                }
-                let Some(row) = rows.next() else { continue };
-                if row.iter().any(|x| !x.is_finite()) {
-                    let (position, cache) = (r.tokens.len() - 1, self.cache.spec().variant.clone());
-                    return Err(EngineError::NotFinite { position, cache });
-                }
-                let token = r.sampler.sample(row)?;
-                let now = Instant::now();
-                let gap = now - r.last;
-                r.last = now;
-                if stop.is_stop(token) {
-                    generation.finish = Finish::Stop(token);
-                    generation.usage = self.cache.usage();
-                    continue;
-                }
-                match generation.ttft {
-                    None => generation.ttft = Some(gap),
-                    Some(_) => generation.gaps.push(gap),
-                }
-                generation.tokens.push(token);
-                on_token(Event {
-                    prompt: r.prompt,
-                    token,
-                });
-                if generation.tokens.len() < request.max_new_tokens {
-                    r.tokens.push(token);
-                    still.push(r);
-                } else {
-                    generation.usage = self.cache.usage();
-                }
-            }
-            running = still;
+        }
+        self.run(batch, on_token)
+    }
+
+    /// Checks a prompt before anything runs.
+    pub(crate) fn check_prompt(&self, prompt: &[TokenId], request: &Request) -> Result<(), EngineError> {
+        self.check_tokens(prompt)?;
+        // Whether the sampler takes its settings.
+        Sampler::new(request.sampling)?;
+        let (limit, what) = self.limit();
+        let (prompt, new) = (prompt.len(), request.max_new_tokens);
+        if prompt + new > limit {
+            return Err(EngineError::TooLong {
+                prompt,
+                new,
+                limit,
+                what,
+            });
         }
         Ok(())
     }

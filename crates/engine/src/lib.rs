@@ -6,7 +6,9 @@
 //! # What it does not do
 //! No experiments and no reports (`kvlab-lab`), no server, no scheduler that admits requests while others run.
 
+mod batch;
 pub mod combinations;
+mod conversation;
 mod device;
 mod engine;
 mod error;
@@ -16,9 +18,12 @@ mod measure;
 mod plan;
 mod pool;
 pub mod registry;
+mod samples;
+mod saved;
 mod score;
 pub mod text;
 
+pub use conversation::Conversation;
 pub use device::{OpenDevice, devices};
 pub use engine::Engine;
 pub use error::EngineError;
@@ -26,3 +31,4 @@ pub use generate::{Event, Finish, Generation, Request};
 pub use measure::Work;
 pub use plan::CachePlan;
 pub use pool::{Origin, Pool, Progress};
+pub use samples::Samples;

@@ -56,14 +56,8 @@ impl Engine {
         depth: usize,
         work: Work,
     ) -> Result<(Duration, Vec<&'static str>), EngineError> {
-        let remembers = self.cache.capabilities().remembers;
-        // A cache without memory is fed everything at once.
-        let chunk = if remembers {
-            self.config.cache.prefill_chunk
-        } else {
-            usize::MAX
-        };
-        if remembers {
+        let chunk = self.chunk();
+        if self.cache.capabilities().remembers {
             self.feed(seq, tokens, 0, depth, chunk)?;
         }
         self.device.sync()?;
@@ -78,7 +72,7 @@ impl Engine {
 
     /// Feeds `tokens[from..to]` and reads the logits of each chunk's last token, as generation does. A cache
     /// without memory is fed the whole prefix with every chunk.
-    fn feed(
+    pub(crate) fn feed(
         &mut self,
         seq: SeqId,
         tokens: &[TokenId],

@@ -1,12 +1,13 @@
 //! Loads models, and keeps their weights for the next config that wants the same.
 
 use crate::text::{ChatTemplate, GgufVocab, StopSet, Tokenizer};
-use crate::{CachePlan, Engine, EngineError, OpenDevice, device, hub};
+use crate::{CachePlan, Engine, EngineError, OpenDevice, device, hub, registry};
 use burn::tensor::DType;
 use kvlab_config::{ModelConfig, ModelOrigin, ModelSource, Tokenizer as Named, Weights};
 use kvlab_core::Adaptation;
 use kvlab_model::{BuildOptions, Decoder, DecoderSpec};
 use kvlab_weights::{Checkpoint, GgufTokenizer, TokenizerSource};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ pub struct Origin {
     seed: u64,
     /// The decoder.
     pub spec: DecoderSpec,
-    /// Identifies the weights: a hash over the file's header and samples of it, or the seed.
+    /// Identifies the model: a hash over its config, the file's header and samples of the weights, or the seed and the
+    /// geometry.
     pub fingerprint: String,
     /// Bytes of the model's files; 0 for random weights.
     pub file_bytes: u64,
@@ -39,7 +41,7 @@ impl Origin {
                     checkpoint: None,
                     seed: *seed,
                     spec: DecoderSpec::from_config(geometry)?,
-                    fingerprint: format!("random, seed {seed}"),
+                    fingerprint: format!("random, seed {seed}, geometry {}", &hash(&sorted(geometry))[..16]),
                     file_bytes: 0,
                 });
             }
@@ -136,6 +138,7 @@ impl Pool {
         // The cache first: it can be refused for lack of memory, and weights take long to read.
         let cache = plan.build()?;
         let key = key(config, &origin, &plan.adaptations);
+        let identity = identity(config, &origin, dtype, &plan.adaptations);
         let decoder = match self.decoders.get(&key) {
             Some(decoder) => Arc::clone(decoder),
             None => {
@@ -154,6 +157,7 @@ impl Pool {
             chat: origin.chat_template(tokenizer.as_ref())?,
             stop: origin.stop(tokenizer.as_ref()),
             fingerprint: origin.fingerprint,
+            identity,
             config: config.clone(),
             decoder,
             cache,
@@ -162,6 +166,31 @@ impl Pool {
             threads,
         })
     }
+}
+
+/// SHA-256 in hexadecimal digits.
+fn hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A geometry in the order of its keys, however the file has them.
+fn sorted(geometry: &serde_json::Map<String, serde_json::Value>) -> String {
+    let sorted: BTreeMap<_, _> = geometry.iter().collect();
+    format!("{sorted:?}")
+}
+
+/// What decides, beside the spec of a cache, about the rows that a model makes of tokens. Layout and device do not.
+fn identity(config: &ModelConfig, origin: &Origin, dtype: DType, adaptations: &[Adaptation]) -> String {
+    let variant = config.cache.variant.as_deref().and_then(registry::variant);
+    let taken = variant.map_or(&[][..], |variant| variant.options());
+    let options = config
+        .cache
+        .options
+        .iter()
+        .filter(|(name, _)| taken.contains(&name.as_str()));
+    let options: Vec<_> = options.collect();
+    hash(&format!("{} {dtype:?} {adaptations:?} {options:?}", origin.fingerprint))
 }
 
 /// What decides about the weights in memory.

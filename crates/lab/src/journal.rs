@@ -124,6 +124,7 @@ mod tests {
                 gaps_ms: vec![vec![0.25], vec![]],
                 tokens: vec![5, 6],
                 cached_tokens: 0,
+                cached: None,
                 usage: USAGE,
                 kernels: vec![],
             }),

@@ -34,5 +34,7 @@ pub use environment::Environment;
 pub use error::LabError;
 pub use metrics::{Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
 pub use progress::Progress;
-pub use record::{CellRecord, FailureRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
-pub use row::{Memory, Quality, Row, Speed};
+pub use record::{
+    CachedRecord, CellRecord, FailureRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord,
+};
+pub use row::{Cached, Memory, Quality, Row, Speed};

@@ -76,7 +76,7 @@ pub struct GreedyRecord {
     pub kernels: Vec<String>,
 }
 
-/// One measured generation: every sequence of the batch continues the same prompt.
+/// One measured generation: every sequence of the batch continues the same prompt. Nothing of it was stored before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpeedRecord {
     /// Name of the cell.
@@ -97,12 +97,24 @@ pub struct SpeedRecord {
     pub gaps_ms: Vec<Vec<f64>>,
     /// Tokens that the first sequence generated.
     pub tokens: Vec<u32>,
-    /// Tokens of the prompt that were found stored, over all sequences.
+    /// Tokens of the prompt that were found stored, over all sequences: 0, or the cell has failed.
     pub cached_tokens: usize,
+    /// The same batch again, right after, where the cache finds stored prefixes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached: Option<CachedRecord>,
     /// The cache at the end.
     pub usage: UsageRecord,
     /// The kernels that ran.
     pub kernels: Vec<String>,
+}
+
+/// The beginning of a generation whose prompt the cache may have stored: one entry each sequence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CachedRecord {
+    /// Time to first token.
+    pub ttft_ms: Vec<f64>,
+    /// Tokens of the prompt that were found stored.
+    pub cached_tokens: Vec<usize>,
 }
 
 /// Why a cell failed.

@@ -80,8 +80,10 @@ pub struct Speed {
     pub batch: usize,
     /// Repeats measured.
     pub repeats: usize,
-    /// Time to first token, ms, over the repeats (of a batch, when its last sequence has it).
+    /// Time to first token, ms, over the repeats (of a batch, when its last sequence has it). Nothing was stored.
     pub ttft_ms: Spread,
+    /// The same with the prompt stored; `None` where the cache does not find prefixes.
+    pub cached: Option<Cached>,
     /// Prompt tokens of the batch a second: from the median TTFT.
     pub prefill_tokens_per_s: f64,
     /// Gaps between tokens, ms; `None` if only one token was generated.
@@ -90,6 +92,15 @@ pub struct Speed {
     pub decode_tokens_per_s: Option<f64>,
     /// Bytes at the end.
     pub memory: Option<Memory>,
+}
+
+/// Times after prompts that the cache has seen before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cached {
+    /// Time to first token, ms, over the repeats (of a batch, when its last sequence has it).
+    pub ttft_ms: Spread,
+    /// Tokens of a prompt that were found stored: the fewest, over all sequences and repeats.
+    pub tokens: usize,
 }
 
 /// Distance from the oracle: the same weights, uncached, in f32, with the model's own attention.

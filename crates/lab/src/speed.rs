@@ -2,8 +2,9 @@
 
 use crate::quality::greedy_request;
 use crate::session::{Halt, Session};
-use crate::{LabError, Progress, Record, SpeedRecord};
+use crate::{CachedRecord, LabError, Progress, Record, SpeedRecord};
 use kvlab_config::Cell;
+use kvlab_core::TokenId;
 use kvlab_engine::{Engine, Generation};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -36,9 +37,14 @@ fn order(cells: usize, seed: u64, repeat: usize) -> Vec<usize> {
 }
 
 fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, prompts: &[usize]) -> Result<(), Halt> {
-    let mut engine = session.load_cell(cell)?;
     let repeats = session.experiment.repeats;
+    let mut loaded: Option<Engine> = None;
     for &prompt_tokens in prompts {
+        // A cache that finds prefixes may have seen the beginning of this prompt with the last one: a new one has not.
+        let mut engine = match loaded.take().filter(|engine| !finds_prefixes(engine)) {
+            Some(engine) => engine,
+            None => session.load_cell(cell)?,
+        };
         session.say(Progress::Speed {
             cell: cell.name.clone(),
             repeat,
@@ -51,8 +57,13 @@ fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, prompts: 
             run => run,
         })?;
         session.record(&Record::Speed(SpeedRecord { repeat, ..record }))?;
+        loaded = Some(engine);
     }
     Ok(())
+}
+
+fn finds_prefixes(engine: &Engine) -> bool {
+    engine.capabilities().prefix_sharing.is_ok()
 }
 
 fn measure_prompt(
@@ -63,20 +74,37 @@ fn measure_prompt(
 ) -> Result<SpeedRecord, Halt> {
     let workload = &session.experiment.workload;
     let prompt = session.tokens(engine, 0, prompt_tokens)?;
+    // The warm-up has a prompt that differs in every token, so that the measured one finds nothing of it.
+    let vocab = engine.model().vocab() as TokenId;
+    let others: Vec<TokenId> = prompt.iter().map(|token| (token + 1) % vocab.max(1)).collect();
+    let others = vec![others; workload.batch];
     let batch = vec![prompt; workload.batch];
     let request = greedy_request(workload.new_tokens);
     // Kernels may be compiled and tuned, and memory touched, for each length that a cache comes to. Without a cache a
     // whole run would take as long as all its prefills, and two tokens have touched everything.
-    let remembers = engine.cache().capabilities().remembers;
+    let remembers = engine.capabilities().remembers;
     let warm_up_tokens = if remembers {
         workload.new_tokens
     } else {
         workload.new_tokens.min(2)
     };
-    engine.generate(&batch, &greedy_request(warm_up_tokens), &mut |_| {})?;
+    engine.generate(&others, &greedy_request(warm_up_tokens), &mut |_| {})?;
     let done = engine.generate(&batch, &request, &mut |_| {})?;
     let first = done.first().ok_or_else(|| "no text was generated".to_owned())?;
-    let ttft = done.iter().map(|g| g.ttft.map(ms)).collect::<Option<Vec<_>>>();
+    if done.iter().any(|g| g.waited) {
+        let batch = workload.batch;
+        return Err(
+            format!("its cache has no room for a batch of {batch}; raise cache.sequences or cache.capacity").into(),
+        );
+    }
+    let cached_tokens = done.iter().map(|g| g.cached_tokens).sum();
+    if cached_tokens > 0 {
+        return Err(format!("it is meant to be cold, and {cached_tokens} tokens of it were found stored").into());
+    }
+    let cached = match finds_prefixes(engine) {
+        true => Some(cached(engine.generate(&batch, &greedy_request(1), &mut |_| {})?)?),
+        false => None,
+    };
     Ok(SpeedRecord {
         cell: cell.name.clone(),
         repeat: 0,
@@ -84,13 +112,26 @@ fn measure_prompt(
         new_tokens: workload.new_tokens,
         batch: workload.batch,
         warm_up_tokens,
-        ttft_ms: ttft.ok_or_else(|| "a prompt got no token".to_owned())?,
+        ttft_ms: ttft_ms(&done)?,
         gaps_ms: done.iter().map(|g| g.gaps.iter().copied().map(ms).collect()).collect(),
         tokens: first.tokens.clone(),
-        cached_tokens: done.iter().map(|g| g.cached_tokens).sum(),
+        cached_tokens,
+        cached,
         usage: first.usage.into(),
         kernels: kernels(&done),
     })
+}
+
+fn cached(done: Vec<Generation>) -> Result<CachedRecord, Halt> {
+    Ok(CachedRecord {
+        ttft_ms: ttft_ms(&done)?,
+        cached_tokens: done.iter().map(|g| g.cached_tokens).collect(),
+    })
+}
+
+fn ttft_ms(done: &[Generation]) -> Result<Vec<f64>, Halt> {
+    let all = done.iter().map(|g| g.ttft.map(ms)).collect::<Option<Vec<_>>>();
+    Ok(all.ok_or_else(|| "a prompt got no token".to_owned())?)
 }
 
 fn kernels(done: &[Generation]) -> Vec<String> {

@@ -95,6 +95,10 @@ fn timeless(text: &str) -> Vec<Record> {
             let gaps_ms = r.gaps_ms.iter().map(|gaps| vec![0.0; gaps.len()]).collect();
             Record::Speed(crate::SpeedRecord {
                 ttft_ms: vec![0.0; r.ttft_ms.len()],
+                cached: r.cached.map(|cached| crate::CachedRecord {
+                    ttft_ms: vec![0.0; cached.ttft_ms.len()],
+                    ..cached
+                }),
                 gaps_ms,
                 ..r
             })
@@ -180,6 +184,55 @@ fn exact_caches_are_exact_lossy_ones_say_so_and_a_failed_cell_stops_no_other() {
         format!("tiny-{}", short_hash(&read(&comparison, "resolved.toml")))
     );
     assert_eq!(folder.len(), "tiny-".len() + 8);
+}
+
+/// T45, T56: a time that is meant to be cold found nothing stored, and the same prompt again found what there was; with
+/// prefix sharing off it did not. The second prompt begins with the first.
+#[test]
+fn t45_t56_cold_and_cached_times_are_measured_apart() {
+    let (head, _) = EXPERIMENT.split_once("[[variant]]").unwrap();
+    let paged = "\"cache.layout\" = \"paged\", \"cache.page_size\" = 2";
+    let text = format!(
+        "{head}batch = 2\n[[variant]]\nname = \"off\"\nset = {{ {paged}, \"cache.sequences\" = 2 }}\n[[variant]]\nname = \"on\"\n\
+         set = {{ {paged}, \"cache.sequences\" = 2, \"cache.prefix_sharing\" = true }}\n[[variant]]\nname = \"small\"\n\
+         set = {{ {paged}, \"cache.capacity\" = \"16 tokens\" }}\n"
+    );
+    let lab = Lab::new(&[]);
+    let experiment = with_known(|known| Experiment::parse(&text, "tiny.toml", lab.dir.path(), &[], known));
+    let experiment = experiment.unwrap_or_else(|e| panic!("{e}"));
+    let lab = Lab { experiment, ..lab };
+    let (comparison, _) = lab.run(&lab.options()).unwrap();
+    for line in read(&comparison, "records.jsonl").lines() {
+        let Record::Speed(record) = serde_json::from_str(line).unwrap() else {
+            continue;
+        };
+        assert_eq!((record.cached_tokens, record.ttft_ms.len()), (0, 2), "{}", record.cell);
+        // 4 tokens are two pages, and one token is left to compute; 9 are four, and one more.
+        let found = match (record.cell.as_str(), record.prompt_tokens) {
+            ("on", 4) => Some(vec![3, 3]),
+            ("on", _) => Some(vec![8, 8]),
+            _ => None,
+        };
+        let cached = record.cached.as_ref();
+        assert_eq!(cached.map(|c| c.cached_tokens.clone()), found, "{}", record.cell);
+        assert!(cached.is_none_or(|c| c.ttft_ms.len() == 2 && c.ttft_ms.iter().all(|&ms| ms > 0.0)));
+    }
+    let cached = |cell, i: usize| row(&comparison, cell).speed[i].cached.map(|cached| cached.tokens);
+    assert_eq!(
+        (cached("on", 0), cached("on", 1), cached("off", 1)),
+        (Some(3), Some(8), None)
+    );
+    assert!(row(&comparison, "on").memory.unwrap().as_predicted());
+    let (report, csv) = (read(&comparison, "report.md"), read(&comparison, "results.csv"));
+    assert!(
+        report.contains("TTFT cached ms") && csv.contains("ttft_cached_ms"),
+        "{report}"
+    );
+    let failed = comparison.failed();
+    assert!(
+        failed.len() == 1 && failed[0].1.contains("cache.sequences"),
+        "{failed:?}"
+    );
 }
 
 #[test]
@@ -281,7 +334,11 @@ fn a_text_that_is_not_there_or_too_short_is_named() {
 #[test]
 fn the_experiments_that_come_with_kvlab_are_sound() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/experiments");
-    for (file, cells) in [("quickstart.toml", 15), ("smollm2-variants.toml", 11)] {
+    for (file, cells) in [
+        ("quickstart.toml", 15),
+        ("smollm2-variants.toml", 11),
+        ("paged-prefix.toml", 3),
+    ] {
         let experiment = with_known(|known| Experiment::load(&folder.join(file), &[], known));
         let experiment = experiment.unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(experiment.cells().len(), cells, "{file}");

@@ -50,6 +50,12 @@ pub(super) fn columns(rows: &[Row]) -> Vec<Column> {
     columns.extend(at_each_prompt("TTFT\nms\n", rows, |speed| {
         Some(number::short(speed.ttft_ms.median))
     }));
+    columns.extend(at_each_prompt("TTFT ms\ncached\n", rows, |speed| {
+        Some(number::short(speed.cached?.ttft_ms.median))
+    }));
+    columns.extend(at_each_prompt("cached\ntokens\n", rows, |speed| {
+        Some(speed.cached?.tokens.to_string())
+    }));
     columns.extend(at_each_prompt("ITL\np50 ms\n", rows, |speed| {
         Some(number::short(speed.gaps?.p50))
     }));

@@ -46,6 +46,10 @@ const COLUMNS: &[Column] = &[
     ("ttft_ms", |_, speed| Some(exact(speed?.ttft_ms.median))),
     ("ttft_min_ms", |_, speed| Some(exact(speed?.ttft_ms.min))),
     ("ttft_max_ms", |_, speed| Some(exact(speed?.ttft_ms.max))),
+    ("ttft_cached_ms", |_, speed| Some(exact(speed?.cached?.ttft_ms.median))),
+    ("ttft_cached_min_ms", |_, speed| Some(exact(speed?.cached?.ttft_ms.min))),
+    ("ttft_cached_max_ms", |_, speed| Some(exact(speed?.cached?.ttft_ms.max))),
+    ("cached_tokens", |_, speed| Some(speed?.cached?.tokens.to_string())),
     ("prefill_tokens_per_s", |_, speed| {
         Some(exact(speed?.prefill_tokens_per_s))
     }),

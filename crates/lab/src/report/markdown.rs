@@ -2,7 +2,7 @@
 
 use super::columns::{Column, NOTHING, columns, first_divergence, named};
 use super::{footnotes, number};
-use crate::{Comparison, Quality, Row, Speed};
+use crate::{Comparison, Quality, Row, Speed, Spread};
 use kvlab_core::Bytes;
 
 /// The report of a comparison.
@@ -133,14 +133,23 @@ fn times(rows: &[Row]) -> String {
         "TPOT ms, mean",
         "decode tok/s",
     ];
+    let any_cached = lines.iter().any(|(_, s)| s.cached.is_some());
+    let cached_header = ["TTFT cached ms, median (min to max)", "cached tokens"];
+    let header: Vec<&str> = header
+        .into_iter()
+        .chain(cached_header.into_iter().filter(|_| any_cached))
+        .collect();
     let fields = |i: usize| {
         let (row, s) = lines[i];
         let gap = |text: fn(&crate::Gaps) -> String| s.gaps.as_ref().map_or(NOTHING.to_owned(), text);
-        let ttft = [s.ttft_ms.median, s.ttft_ms.min, s.ttft_ms.max].map(number::short);
-        vec![
+        let spread = |spread: Spread| {
+            let [median, min, max] = [spread.median, spread.min, spread.max].map(number::short);
+            format!("{median} ({min} to {max})")
+        };
+        let mut fields = vec![
             named(row),
             s.prompt_tokens.to_string(),
-            format!("{} ({} to {})", ttft[0], ttft[1], ttft[2]),
+            spread(s.ttft_ms),
             number::short(s.prefill_tokens_per_s),
             gap(|g| {
                 let [p50, low, high] = [g.p50, g.p50_interval.0, g.p50_interval.1].map(number::short);
@@ -150,7 +159,13 @@ fn times(rows: &[Row]) -> String {
             gap(|g| number::short(g.p99)),
             gap(|g| number::short(g.mean)),
             s.decode_tokens_per_s.map_or(NOTHING.to_owned(), number::short),
-        ]
+        ];
+        if any_cached {
+            let nothing = || NOTHING.to_owned();
+            fields.push(s.cached.map_or_else(nothing, |cached| spread(cached.ttft_ms)));
+            fields.push(s.cached.map_or_else(nothing, |cached| cached.tokens.to_string()));
+        }
+        fields
     };
     format!("\n## Times\n\n{}", table(with_cell(&header), lines.len(), fields))
 }
@@ -202,7 +217,7 @@ fn quality(rows: &[Row]) -> String {
     )
 }
 
-fn memory(rows: &[Row]) -> String {
+pub(super) fn memory(rows: &[Row]) -> String {
     let lines: Vec<_> = rows.iter().filter_map(|row| Some((row, row.memory?))).collect();
     if lines.is_empty() {
         return String::new();
@@ -238,14 +253,36 @@ fn memory(rows: &[Row]) -> String {
                 .map_or(NOTHING.to_owned(), |bytes| Bytes(bytes).to_string()),
         ]
     };
-    format!("\n## Memory\n\n{}", table(with_cell(&header), lines.len(), fields))
+    let mut text = format!("\n## Memory\n\n{}", table(with_cell(&header), lines.len(), fields));
+    for (less, more) in exceeding(&lines) {
+        text += &format!(
+            "\n{less} reserves less than {more}, and held more at its peak: what a step keeps beside the storage and what a \
+             kernel unpacks outweigh the bytes that are saved.\n"
+        );
+    }
+    text
+}
+
+/// Cells that reserve less than another one of as many tokens, and yet held more: the format saved nothing.
+fn exceeding<'a>(lines: &[(&'a Row, crate::Memory)]) -> Vec<(&'a str, &'a str)> {
+    let mut pairs = Vec::new();
+    for (a, less) in lines {
+        let worse = lines.iter().find(|(_, more)| {
+            let alike = (less.tokens, less.sequences) == (more.tokens, more.sequences);
+            alike && less.reserved < more.reserved && less.peak > more.peak
+        });
+        pairs.extend(worse.map(|(b, _)| (a.cell.as_str(), b.cell.as_str())));
+    }
+    pairs
 }
 
 fn method(comparison: &Comparison) -> String {
     let mut out = String::from("\n## How it was measured\n\n");
     if comparison.experiment.measure.speed {
-        out += "- Before each measurement the same prompt was run once as a warm-up, which is in no number: \
-            a whole run, and two tokens where there is no cache.\n";
+        out += "- Before each measurement a prompt of the same length and of other tokens was run once as a warm-up, which \
+            is in no number: a whole run, and two tokens where there is no cache.\n";
+        out += "- TTFT is that of a prompt of which nothing was stored. Where the cache finds stored prefixes, the same \
+            prompt was then given again: TTFT cached, with the tokens that were found.\n";
         out += "- Each repeat went through all cells, in an order that the seed decides. TTFT is the median over \
             repeats; the gaps (ITL) of all repeats are taken together, and their interval is a bootstrap \
             of the median, as if gaps were independent.\n";

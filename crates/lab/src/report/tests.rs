@@ -1,7 +1,7 @@
 //! Tables and files of a few rows that were made up.
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::{Gaps, Memory, Quality, Speed, Spread};
+use crate::{Cached, Gaps, Memory, Quality, Speed, Spread};
 use kvlab_core::{CacheSpec, Exactness, Format, LayerId, LayerSpec, Retention, RowSpec, Value, Visibility};
 
 fn good() -> Row {
@@ -33,6 +33,7 @@ fn good() -> Row {
             min: 11.0,
             max: 14.0,
         },
+        cached: None,
         prefill_tokens_per_s: 1280.0,
         gaps: Some(gaps),
         decode_tokens_per_s: Some(500.0),
@@ -159,6 +160,76 @@ fn columns_without_numbers_are_left_out() {
         },
     ];
     assert!(terminal(&models, None).lines().next().unwrap().contains("model"));
+}
+
+/// T43: a format that reserves less and yet holds more at its peak is named.
+#[test]
+fn t43_a_peak_that_eats_the_saving_is_said() {
+    let with = |cell: &str, reserved, peak| {
+        let mut row = good();
+        row.cell = cell.into();
+        row.memory = row.memory.map(|memory| Memory {
+            reserved,
+            peak,
+            ..memory
+        });
+        row
+    };
+    let text = markdown::memory(&[with("int4", 100, 900), with("f32", 800, 850)]);
+    assert!(text.contains("int4 reserves less than f32, and held more"), "{text}");
+    let text = markdown::memory(&[with("int4", 100, 400), with("f32", 800, 850)]);
+    assert!(!text.contains("reserves less"), "{text}");
+}
+
+/// T56: times with a stored prompt stand beside the cold ones, and only where there are some.
+#[test]
+fn t56_cold_and_cached_times_stand_apart() {
+    let mut found = good();
+    found.cell = "found".into();
+    for speed in &mut found.speed {
+        speed.cached = Some(Cached {
+            ttft_ms: Spread {
+                median: 0.75,
+                min: 0.5,
+                max: 1.0,
+            },
+            tokens: speed.prompt_tokens - 1,
+        });
+    }
+    let rows = [good(), found];
+    let table = terminal(&rows, None);
+    let line = |cell: &str| table.lines().find(|line| line.starts_with(cell)).unwrap().to_owned();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert!(
+        words(&line("found"))
+            .join(" ")
+            .contains("12.5 12.5 0.750 0.750 15 63 1.50"),
+        "{table}"
+    );
+    assert!(
+        words(&line("good")).join(" ").contains("12.5 12.5 - - - - 1.50"),
+        "{table}"
+    );
+    assert!(!terminal(&[good()], None).contains("cached"));
+    let text = results_csv(&rows).unwrap();
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names = reader.headers().unwrap().clone();
+    let lines: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    let field = |line: usize, name: &str| lines[line][names.iter().position(|n| n == name).unwrap()].to_owned();
+    let cached = |line| {
+        [
+            field(line, "ttft_ms"),
+            field(line, "ttft_cached_ms"),
+            field(line, "cached_tokens"),
+        ]
+    };
+    assert_eq!(
+        (cached(0), cached(3)),
+        (
+            ["12.5", "", ""].map(str::to_owned),
+            ["12.5", "0.75", "63"].map(str::to_owned)
+        )
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The records of a cell become its row.
 
-use super::{Memory, Quality, Row, Speed};
+use super::{Cached, Memory, Quality, Row, Speed};
 use crate::metrics::{Gaps, Spread, mean, percentile, standard_error};
-use crate::{GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
+use crate::{CachedRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
 use kvlab_config::{Cell, Experiment};
 use kvlab_core::{Bytes, CacheSpec, Exactness, LayerSpec};
 
@@ -114,8 +114,7 @@ fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord
 fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
     let records = || records.iter().filter(|r| r.prompt_tokens == prompt_tokens);
     let first = records().next()?;
-    let last_ttft = |r: &&SpeedRecord| r.ttft_ms.iter().copied().fold(0.0, f64::max);
-    let ttft_ms = Spread::of(&records().map(last_ttft).collect::<Vec<_>>())?;
+    let ttft_ms = Spread::of(&records().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>())?;
     let gaps: Vec<f64> = records().flat_map(|r| r.gaps_ms.iter().flatten()).copied().collect();
     let gaps = Gaps::of(&gaps, seed);
     // The last token was sampled and not fed.
@@ -127,9 +126,22 @@ fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, se
         repeats: records().count(),
         prefill_tokens_per_s: (prompt_tokens * first.batch) as f64 * 1e3 / ttft_ms.median,
         ttft_ms,
+        cached: cached(&records().filter_map(|r| r.cached.as_ref()).collect::<Vec<_>>()),
         decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
         gaps,
         memory: memory(spec, tokens, first.batch, &first.usage),
+    })
+}
+
+/// When the last sequence of a batch has its token.
+fn last(ttft_ms: &[f64]) -> f64 {
+    ttft_ms.iter().copied().fold(0.0, f64::max)
+}
+
+fn cached(records: &[&CachedRecord]) -> Option<Cached> {
+    Some(Cached {
+        ttft_ms: Spread::of(&records.iter().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>())?,
+        tokens: records.iter().flat_map(|r| &r.cached_tokens).copied().min()?,
     })
 }
 

@@ -137,6 +137,10 @@ fn times_of_a_batch() {
         gaps_ms: vec![vec![gap; 2]; 2],
         tokens: vec![0; 3],
         cached_tokens: 0,
+        cached: Some(CachedRecord {
+            ttft_ms: ttft_ms.map(|ms| ms / 10.0).to_vec(),
+            cached_tokens: vec![9, 8 + repeat],
+        }),
         usage: USAGE,
         kernels: vec![],
     };
@@ -154,6 +158,11 @@ fn times_of_a_batch() {
             max: 40.0
         },
         "until the last sequence has its token"
+    );
+    let cached = speed.cached.unwrap();
+    assert_eq!(
+        (cached.ttft_ms.median, cached.ttft_ms.max, cached.tokens),
+        (3.0, 4.0, 8)
     );
     let gaps = speed.gaps.unwrap();
     assert_eq!((speed.repeats, gaps.count, gaps.p50, gaps.mean), (2, 8, 2.0, 2.0));
