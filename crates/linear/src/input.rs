@@ -45,24 +45,25 @@ pub(crate) struct Codes {
     blocks: usize,
 }
 
-/// 32 activations as 16-bit codes in two bytes each: a number is about `scale * (256 high + low)`.
+/// 32 activations as 24-bit codes in three bytes each: a number is about `scale * (65536 high + 256 middle + low)`.
 ///
-/// The greatest magnitude becomes 32512 = 127 * 256, so a number is off by at most 1/65024 of it.
+/// The greatest magnitude becomes [`MOST`], so a number is off by at most 1/16646144 of it: as much as f32 rounds it.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(16))]
+#[repr(C, align(64))]
 pub(crate) struct CodeBlock {
     /// Signed bytes, four of them in a number, as `vpdpbusd` takes them.
     pub(crate) high: [i32; BLOCK / 4],
+    pub(crate) middle: [i32; BLOCK / 4],
     pub(crate) low: [i32; BLOCK / 4],
     pub(crate) scale: f32,
     /// The sum of the numbers themselves, for the minimum of a format.
     pub(crate) sum: f32,
-    /// The sums of the codes of each half.
-    pub(crate) sums: [i32; BLOCK / HALF],
+    /// Of each half, the sums of `high` and of `256 middle + low`.
+    pub(crate) sums: [[i32; 2]; BLOCK / HALF],
 }
 
-/// The code of the greatest magnitude.
-pub(crate) const MOST: f32 = 32512.0;
+/// The code of the greatest magnitude: `127 * 65536`.
+pub(crate) const MOST: f32 = 8_323_072.0;
 /// Fewer numbers than this are not worth a second thread.
 const ALONE: usize = 1 << 14;
 

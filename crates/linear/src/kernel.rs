@@ -3,7 +3,7 @@
 //! | instruction set | quantised formats | floats |
 //! |---|---|---|
 //! | portable, NEON, AVX2 | `portable`: a block is unpacked to f32 | the same |
-//! | AVX-512 | `integer`: VNNI, activations of 16 bits as two bytes | `float`: unpacked in registers |
+//! | AVX-512 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers |
 
 #[cfg(target_arch = "x86_64")]
 mod float;

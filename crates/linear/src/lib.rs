@@ -10,7 +10,7 @@
 //! formats that unpack in the same way. Repacking costs one pass over the file while it is read.
 //!
 //! Activations are not rounded to 8 bits as llama.cpp does it: that moves logits by more than a 4-bit cache
-//! does, and this is a workbench for caches. The integer kernels take 16-bit activations as two bytes, the others f32.
+//! does, and this is a workbench for caches. The integer kernels take 24-bit activations as three bytes, the others f32.
 //! docs/design/0007-packed-weights.md has the figures.
 //!
 //! # What it does not do

@@ -83,8 +83,8 @@ fn activations(tokens: usize, cols: usize) -> Vec<f32> {
     x
 }
 
-/// The product in f64, and how far off one may be: by the rounding of f32, and by what 16-bit codes of 32 activations
-/// at a time cannot say, a 65024th of the greatest of them.
+/// The product in f64, and how far off one may be: by the rounding of f32, and by what codes of 32 activations at a
+/// time cannot say, a 16646144th of the greatest of them.
 fn exact(case: &Case, x: &[f32], token: usize, row: usize) -> (f64, f64) {
     let cols = case.packed.cols();
     let weights = case.dense[row * cols..][..cols].chunks(32);
@@ -96,7 +96,7 @@ fn exact(case: &Case, x: &[f32], token: usize, row: usize) -> (f64, f64) {
             sum += term;
             allowed += 2e-6 * term.abs();
             if !matches!(case.packed.format(), Format::F32 | Format::F16 | Format::BF16) {
-                allowed += f64::from(w.abs() * most) / 65024.0;
+                allowed += f64::from(w.abs() * most) / 16_646_144.0;
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Quantised weights with AVX-512 VNNI: `vpdpbusd` multiplies 64 unsigned codes of weights (16 rows, four columns) with
 //! four signed bytes of activations and adds up the four.
 //!
-//! An activation is 16 bits in two bytes, so each product is taken twice. That is 256 times closer than one byte
-//! would be and costs little: a decoder waits for the memory. What a format subtracts from its codes (8, 32, 128) is
-//! taken off in integers, by way of the sum of the activations.
+//! An activation is 24 bits in three bytes, so each product is taken three times. That is as close as f32 and costs
+//! little: a decoder waits for the memory. One byte, and two, move logits (docs/design/0007-packed-weights.md). What a
+//! format subtracts from its codes (8, 32, 128) is taken off in integers, by way of the sum of the activations.
 #![allow(unsafe_code)]
 
 use super::{Part, ROWS};
@@ -137,22 +137,16 @@ fn add_block<L: Integers>(
     if L::HALVES {
         for half in 0..2 {
             let columns = half * 4..half * 4 + 4;
-            let product = dot::<4>(
-                &weights[columns.clone()],
-                &x.high[columns.clone()],
-                &x.low[columns],
-                L::OFFSET.wrapping_mul(x.sums[half]),
-            );
-            sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), _mm512_mul_ps(scale[half], step), sum);
+            let product = dot::<4>(&weights[columns.clone()], x, columns.start, offsets::<L>(x.sums[half]));
+            sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scale[half], step), sum);
         }
     } else {
-        let product = dot::<8>(
-            weights,
-            &x.high,
-            &x.low,
-            L::OFFSET.wrapping_mul(x.sums[0].wrapping_add(x.sums[1])),
-        );
-        sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), _mm512_mul_ps(scale[0], step), sum);
+        let both = [
+            x.sums[0][0].wrapping_add(x.sums[1][0]),
+            x.sums[0][1].wrapping_add(x.sums[1][1]),
+        ];
+        let product = dot::<8>(weights, x, 0, offsets::<L>(both));
+        sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scale[0], step), sum);
     }
     if L::MINIMA {
         sum = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x.sum), sum);
@@ -160,20 +154,28 @@ fn add_block<L: Integers>(
     sum
 }
 
-/// The integer products of `N` vectors of weights with a row's bytes, less `offset`.
-///
-/// It does not overflow: 32 columns of at most 255 times 32512 are less than 2^28. Where activations are no numbers it
-/// may, and their scale is no number then.
+/// What a format's offset adds to the products of the upper byte and of the lower two. No product overflows: 32 columns
+/// of at most 255 times 32896 are less than 2^28. Where activations are no numbers it may, and their scale is none then.
+#[inline(always)]
+fn offsets<L: Integers>(sums: [i32; 2]) -> [i32; 2] {
+    sums.map(|sum| sum.wrapping_mul(-L::OFFSET))
+}
+
+/// The products of `N` vectors of weights with a row's codes from vector `first` on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-fn dot<const N: usize>(weights: &[__m512i], high: &[i32], low: &[i32], offset: i32) -> __m512i {
-    let mut upper = _mm512_setzero_si512();
-    let mut lower = _mm512_set1_epi32(offset.wrapping_neg());
+fn dot<const N: usize>(weights: &[__m512i], x: &CodeBlock, first: usize, offsets: [i32; 2]) -> __m512 {
+    let mut high = _mm512_set1_epi32(offsets[0]);
+    let mut middle = _mm512_setzero_si512();
+    let mut low = _mm512_set1_epi32(offsets[1]);
     for i in 0..N {
-        upper = _mm512_dpbusd_epi32(upper, weights[i], _mm512_set1_epi32(high[i]));
-        lower = _mm512_dpbusd_epi32(lower, weights[i], _mm512_set1_epi32(low[i]));
+        high = _mm512_dpbusd_epi32(high, weights[i], _mm512_set1_epi32(x.high[first + i]));
+        middle = _mm512_dpbusd_epi32(middle, weights[i], _mm512_set1_epi32(x.middle[first + i]));
+        low = _mm512_dpbusd_epi32(low, weights[i], _mm512_set1_epi32(x.low[first + i]));
     }
-    _mm512_add_epi32(_mm512_slli_epi32::<8>(upper), lower)
+    let lower = _mm512_add_epi32(_mm512_slli_epi32::<8>(middle), low);
+    let (high, lower) = (_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(lower));
+    _mm512_fmadd_ps(high, _mm512_set1_ps(65536.0), lower)
 }
 
 /// Four lines of nibbles to eight vectors of codes.
@@ -340,33 +342,37 @@ pub(super) fn quantise(x: &[f32], out: &mut [CodeBlock]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn quantise_block(x: &[f32; BLOCK]) -> CodeBlock {
     let mut out = CodeBlock::default();
-    // SAFETY: there are 32 numbers to read, and room for 32 bytes of either kind.
-    unsafe {
-        let x: [__m512; 2] = std::array::from_fn(|half| _mm512_loadu_ps(x.as_ptr().add(half * HALF)));
-        // As integers, since a maximum of floats drops what is no number.
-        let size = |x| _mm512_castps_si512(_mm512_abs_ps(x));
-        let most = f32::from_bits(_mm512_reduce_max_epi32(_mm512_max_epi32(size(x[0]), size(x[1]))) as u32);
-        // Below this, the reciprocal is infinite; such blocks are zero.
-        if most < 1e-33 {
-            return out;
-        }
-        let inverse = _mm512_set1_ps(MOST / most);
-        for (half, x) in x.into_iter().enumerate() {
-            let code = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
-            let high = _mm512_srai_epi32::<8>(_mm512_add_epi32(code, _mm512_set1_epi32(128)));
-            let low = _mm512_sub_epi32(code, _mm512_slli_epi32::<8>(high));
-            _mm_storeu_si128(
-                out.high.as_mut_ptr().add(half * HALF / 4).cast(),
-                _mm512_cvtepi32_epi8(high),
-            );
-            _mm_storeu_si128(
-                out.low.as_mut_ptr().add(half * HALF / 4).cast(),
-                _mm512_cvtepi32_epi8(low),
-            );
-            out.sums[half] = _mm512_reduce_add_epi32(code);
-        }
-        out.scale = most / MOST;
-        out.sum = _mm512_reduce_add_ps(_mm512_add_ps(x[0], x[1]));
+    // SAFETY: there are 32 numbers to read.
+    let x: [__m512; 2] = std::array::from_fn(|half| unsafe { _mm512_loadu_ps(x.as_ptr().add(half * HALF)) });
+    // As integers, since a maximum of floats drops what is no number.
+    let size = |x| _mm512_castps_si512(_mm512_abs_ps(x));
+    let most = f32::from_bits(_mm512_reduce_max_epi32(_mm512_max_epi32(size(x[0]), size(x[1]))) as u32);
+    // Below this, the reciprocal is infinite; such blocks are zero.
+    if most < 1e-31 {
+        return out;
     }
+    let inverse = _mm512_set1_ps(MOST / most);
+    for (half, x) in x.into_iter().enumerate() {
+        let code = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
+        // Signed digits: the lower two are at most 127 * 256 + 127, and at least -128 * 256 - 128.
+        let high = _mm512_srai_epi32::<16>(_mm512_add_epi32(code, _mm512_set1_epi32(128 * 256 + 128)));
+        let lower = _mm512_sub_epi32(code, _mm512_slli_epi32::<16>(high));
+        let middle = _mm512_srai_epi32::<8>(_mm512_add_epi32(lower, _mm512_set1_epi32(128)));
+        let low = _mm512_sub_epi32(lower, _mm512_slli_epi32::<8>(middle));
+        put_bytes(&mut out.high, half, high);
+        put_bytes(&mut out.middle, half, middle);
+        put_bytes(&mut out.low, half, low);
+        out.sums[half] = [_mm512_reduce_add_epi32(high), _mm512_reduce_add_epi32(lower)];
+    }
+    out.scale = most / MOST;
+    out.sum = _mm512_reduce_add_ps(_mm512_add_ps(x[0], x[1]));
     out
+}
+
+/// Writes 16 numbers as bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+fn put_bytes(out: &mut [i32; BLOCK / 4], half: usize, numbers: __m512i) {
+    let four = &mut out[half * HALF / 4..][..HALF / 4];
+    // SAFETY: four times four bytes.
+    unsafe { _mm_storeu_si128(four.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(numbers)) }
 }
