@@ -146,6 +146,7 @@ impl Pool {
                     device: device.device.clone(),
                     dtype,
                     adaptations: plan.adaptations,
+                    packed: config.model.weights == Weights::Native,
                     allow_unused: config.model.allow_unused,
                 };
                 let decoder = Arc::new(origin.decoder(&options, progress)?);
@@ -211,7 +212,7 @@ fn key(config: &ModelConfig, origin: &Origin, adaptations: &[Adaptation]) -> Str
 
 fn dtype(weights: Weights, device: &OpenDevice) -> Result<DType, EngineError> {
     let (dtype, name) = match weights {
-        // Packed and half-precision weights are unpacked to f32: what is not built yet is their arithmetic.
+        // Weights that stay packed are multiplied with f32, and where they do not, they become f32.
         Weights::Native | Weights::F32 => (DType::F32, "f32"),
         Weights::F16 => (DType::F16, "f16"),
         Weights::Bf16 => (DType::BF16, "bf16"),

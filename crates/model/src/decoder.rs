@@ -1,7 +1,7 @@
 //! The decoder: embedding, layers, norm, head.
 
 use crate::attention::{Attention, Context, LatentMode};
-use crate::linear::Linear;
+use crate::linear::{Linear, Weight};
 use crate::load::build;
 use crate::mlp::FeedForward;
 use crate::norm::Norm;
@@ -22,6 +22,9 @@ pub struct BuildOptions {
     pub dtype: DType,
     /// What a variant does to the attention of each layer; empty for nothing at all.
     pub adaptations: Vec<Adaptation>,
+    /// On the processor and with activations in f32: keep weights in the format of the file where there are kernels
+    /// for it (F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K) and nothing but the order of their rows changes.
+    pub packed: bool,
     /// Load a file even if it holds tensors that this model never reads.
     pub allow_unused: bool,
 }
@@ -33,6 +36,7 @@ impl BuildOptions {
             device,
             dtype: DType::F32,
             adaptations: Vec::new(),
+            packed: false,
             allow_unused: false,
         }
     }
@@ -72,8 +76,10 @@ pub struct LayerOutput<'a> {
 #[derive(Debug)]
 pub struct Decoder {
     pub(crate) spec: DecoderSpec,
+    pub(crate) device: Device,
+    pub(crate) dtype: DType,
     /// `[vocab, hidden]`
-    pub(crate) embedding: Tensor<2>,
+    pub(crate) embedding: Weight,
     /// `[max_positions, hidden]`
     pub(crate) positions: Option<Tensor<2>>,
     pub(crate) ropes: Vec<RopeTable>,
@@ -191,15 +197,12 @@ impl Decoder {
         let mut x = self.embed(tokens, positions);
         see(Stage::Embedding, &x);
         for block in &self.blocks {
-            x = block.forward(x, step, &context, self.dtype())?;
+            x = block.forward(x, step, &context, self.dtype)?;
             see(Stage::Layer(block.attention.layer), &x);
         }
         if let Wanted::Rows(rows) = wanted {
             if rows.is_empty() {
-                return Ok(Tensor::zeros(
-                    [0, self.spec.vocab],
-                    (&self.embedding.device(), DType::F32),
-                ));
+                return Ok(Tensor::zeros([0, self.spec.vocab], (&self.device, DType::F32)));
             }
             x = x.select(0, self.indices(rows.iter().map(|&row| row as i64)));
         }
@@ -208,7 +211,7 @@ impl Decoder {
         if let Some(scale) = self.spec.head_scale {
             x = x * scale;
         }
-        let logits = self.head.forward(x.cast(self.dtype())).cast(DType::F32);
+        let logits = self.head.forward(x.cast(self.dtype)).cast(DType::F32);
         Ok(match self.spec.final_softcap {
             Some(cap) => (logits / cap).tanh() * cap,
             None => logits,
@@ -217,8 +220,7 @@ impl Decoder {
 
     /// `[tokens, hidden]`, f32.
     fn embed(&self, tokens: &[TokenId], positions: Tensor<1, Int>) -> Tensor<2> {
-        let tokens = self.indices(tokens.iter().map(|&token| i64::from(token)));
-        let mut x = self.embedding.clone().select(0, tokens).cast(DType::F32);
+        let mut x = self.embedding.select(tokens, &self.device);
         if let Some(scale) = self.spec.embedding_scale {
             x = x * scale;
         }
@@ -231,11 +233,7 @@ impl Decoder {
     fn indices(&self, indices: impl Iterator<Item = i64>) -> Tensor<1, Int> {
         let indices: Vec<i64> = indices.collect();
         let count = indices.len();
-        Tensor::from_data(TensorData::new(indices, [count]), &self.embedding.device())
-    }
-
-    fn dtype(&self) -> DType {
-        self.embedding.dtype()
+        Tensor::from_data(TensorData::new(indices, [count]), &self.device)
     }
 }
 

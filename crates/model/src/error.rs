@@ -64,6 +64,9 @@ pub enum ModelError {
     /// The weights file could not be read.
     #[error(transparent)]
     Weights(#[from] kvlab_weights::WeightsError),
+    /// A packed weight whose bytes do not fit its shape.
+    #[error(transparent)]
+    Linear(#[from] kvlab_linear::LinearError),
     /// A number format that weights cannot have here.
     #[error("weights in {0} are not supported; choose f32, f16 or bf16")]
     Dtype(String),

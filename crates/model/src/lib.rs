@@ -29,6 +29,7 @@ mod decoder;
 mod error;
 mod experts;
 mod families;
+mod host;
 mod linear;
 mod load;
 mod mlp;

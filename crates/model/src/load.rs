@@ -3,19 +3,22 @@
 mod feed_forward;
 
 use crate::decoder::{Block, Decoder};
-use crate::linear::{HostLinear, Linear};
+use crate::host::{HostLinear, HostWeight};
+use crate::linear::{Linear, Weight};
 use crate::norm::Norm;
 use crate::place::Place;
 use crate::rope::RopeTable;
 use crate::source::Source;
 use crate::tensors::{LinearPlan, NormTensors, TensorPlan};
 use crate::{BuildOptions, DecoderSpec, LatentMode, ModelError};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use kvlab_core::{Adaptation, Matrix};
 
 /// Reads tensors and reports progress.
 pub(crate) struct Reader<'a> {
     source: &'a mut dyn Source,
+    /// Whether weights may stay packed.
+    packed: bool,
     progress: &'a mut dyn FnMut(usize, usize),
     done: usize,
     total: usize,
@@ -24,26 +27,51 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     pub(crate) fn tensor(&mut self, plan: &TensorPlan) -> Result<Vec<f32>, ModelError> {
         let data = self.source.read(plan)?;
+        self.read_one();
+        Ok(data)
+    }
+
+    fn read_one(&mut self) {
         self.done += 1;
         (self.progress)(self.done, self.total);
-        Ok(data)
     }
 
     pub(crate) fn optional(&mut self, plan: Option<&TensorPlan>) -> Result<Option<Vec<f32>>, ModelError> {
         plan.map(|plan| self.tensor(plan)).transpose()
     }
 
-    /// A projection, `[out, in]` whatever the file has.
+    /// A projection, `[out, in]` whatever the file has; packed where it may stay so.
     pub(crate) fn linear(&mut self, plan: &LinearPlan) -> Result<HostLinear, ModelError> {
+        if !plan.in_out
+            && let Some(weight) = self.packed(&plan.weight)?
+        {
+            let bias = self.optional(plan.bias.as_ref())?;
+            return Ok(HostLinear { weight, bias });
+        }
+        self.dense(plan)
+    }
+
+    /// A matrix in the format of the file, where it may stay so.
+    fn packed(&mut self, plan: &TensorPlan) -> Result<Option<HostWeight>, ModelError> {
+        if !self.packed {
+            return Ok(None);
+        }
+        let rows = self.source.packed(plan)?;
+        if rows.is_some() {
+            self.read_one();
+        }
+        Ok(rows.map(HostWeight::Packed))
+    }
+
+    /// A projection in f32, `[out, in]` whatever the file has.
+    pub(crate) fn dense(&mut self, plan: &LinearPlan) -> Result<HostLinear, ModelError> {
         let &LinearPlan { rows, cols, in_out, .. } = plan;
         let mut data = self.tensor(&plan.weight)?;
         if in_out {
             data = transposed(&data, cols, rows);
         }
-        Ok(HostLinear {
-            weight: Matrix { rows, cols, data },
-            bias: self.optional(plan.bias.as_ref())?,
-        })
+        let bias = self.optional(plan.bias.as_ref())?;
+        Ok(HostLinear::dense(Matrix { rows, cols, data }, bias))
     }
 
     pub(crate) fn norm(&mut self, tensors: &NormTensors, place: &Place) -> Result<Norm, ModelError> {
@@ -96,6 +124,7 @@ pub(crate) fn build(
     let total = spec.tensors().len();
     let mut reader = Reader {
         source,
+        packed: options.packed && options.dtype == DType::F32 && options.device == Device::flex(),
         progress,
         done: 0,
         total,
@@ -104,7 +133,10 @@ pub(crate) fn build(
         let data = reader.tensor(plan)?;
         Ok::<Tensor<2>, ModelError>(place.tensor(data, [plan.shape[0], plan.shape[1]]))
     };
-    let embedding = table(&mut reader, &spec.embedding())?;
+    let embedding = match reader.packed(&spec.embedding())? {
+        Some(weight) => weight.place(&place)?,
+        None => Weight::Tensor(table(&mut reader, &spec.embedding())?),
+    };
     let positions = spec
         .position_embedding()
         .map(|plan| table(&mut reader, &plan))
@@ -116,10 +148,12 @@ pub(crate) fn build(
     let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
     let final_norm = reader.norm(&spec.final_norm(), &place)?;
     let head = match spec.head() {
-        Some(plan) => reader.linear(&plan)?.place(&place),
-        None => Linear::new(embedding.clone()),
+        Some(plan) => reader.linear(&plan)?.place(&place)?,
+        None => Linear::new(embedding.clone(), None),
     };
     Ok(Decoder {
+        device: place.device.clone(),
+        dtype: place.dtype,
         embedding,
         positions,
         ropes,

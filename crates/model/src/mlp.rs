@@ -39,8 +39,8 @@ impl Mlp {
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let inner = match &self.gate {
             Some(gate) => {
-                let gate = self.activation.apply(gate.forward(x.clone()));
-                gate * self.activation.beside_gate(self.up.forward(x))
+                let [gate, up] = Linear::together([gate, &self.up], x);
+                self.activation.apply(gate) * self.activation.beside_gate(up)
             }
             None => self.activation.apply(self.up.forward(x)),
         };

@@ -1,8 +1,14 @@
 //! Where weights are put, and in what number format.
 
+use crate::ModelError;
+use crate::host::PackedRows;
+use crate::linear::Weight;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use kvlab_core::Matrix;
+use kvlab_linear::{Format, Packed};
+use kvlab_weights::Dtype;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// A device and the number format of weights on it. Counts the bytes that it was given.
 pub(crate) struct Place {
@@ -20,7 +26,7 @@ impl Place {
         }
     }
 
-    /// Bytes of all tensors so far.
+    /// Bytes of all weights so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
@@ -36,8 +42,12 @@ impl Place {
     }
 
     fn put<const D: usize>(&self, data: Vec<f32>, shape: [usize; D], dtype: DType) -> Tensor<D> {
-        self.bytes.set(self.bytes.get() + (data.len() * dtype.size()) as u64);
+        self.count(data.len() * dtype.size());
         Tensor::from_data(TensorData::new(data, shape), (&self.device, dtype))
+    }
+
+    fn count(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes as u64);
     }
 
     /// `[1, n]`.
@@ -51,4 +61,26 @@ impl Place {
         let Matrix { rows, cols, data } = matrix;
         self.tensor(data, [rows, cols])
     }
+
+    /// Rows of a file, as they are; the processor is the place.
+    pub(crate) fn packed(&self, rows: &PackedRows) -> Result<Weight, ModelError> {
+        let format = format(rows.dtype).ok_or_else(|| ModelError::Dtype(rows.dtype.to_string()))?;
+        let packed = Packed::new(format, rows.rows, rows.cols, &rows.bytes)?;
+        self.count(packed.bytes());
+        Ok(Weight::Packed(Arc::new(packed)))
+    }
+}
+
+/// The formats that have kernels of their own. Numbers that are in f32 already go to Burn.
+pub(crate) fn format(dtype: Dtype) -> Option<Format> {
+    Some(match dtype {
+        Dtype::F16 => Format::F16,
+        Dtype::BF16 => Format::BF16,
+        Dtype::Q4_0 => Format::Q4_0,
+        Dtype::Q4_1 => Format::Q4_1,
+        Dtype::Q8_0 => Format::Q8_0,
+        Dtype::Q4K => Format::Q4_K,
+        Dtype::Q6K => Format::Q6_K,
+        _ => return None,
+    })
 }

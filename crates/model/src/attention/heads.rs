@@ -22,9 +22,9 @@ pub(crate) struct HeadAttention {
 impl HeadAttention {
     /// `[tokens, hidden]` to `[tokens, query_heads, head_dim]`.
     pub(crate) fn forward(&self, x: Tensor<2>, call: Call<'_, '_>) -> Result<Tensor<3>, ModelError> {
-        let q = self.query.heads(x.clone(), self.query_heads);
-        let k = self.key.heads(x.clone(), self.kv_heads);
-        let v = self.value.heads(x, self.kv_heads);
+        let [q, k, v] = Linear::together([&self.query, &self.key, &self.value], x);
+        let q = Linear::split(q, self.query_heads);
+        let [k, v] = [k, v].map(|rows| Linear::split(rows, self.kv_heads));
         let query = call.query(norm_and_rotate(q, self.query_norm.as_ref(), call.rotation));
         let rows = Rows {
             key: norm_and_rotate(k, self.key_norm.as_ref(), call.rotation),

@@ -4,7 +4,7 @@ mod latent;
 
 use super::adapt::Fit;
 use super::{Attention, HeadAttention, Kind};
-use crate::linear::HostLinear;
+use crate::host::HostLinear;
 use crate::load::Reader;
 use crate::norm::Norm;
 use crate::place::Place;
@@ -17,8 +17,22 @@ use kvlab_core::{Adaptation, AttentionWeights, HeadWeights, LatentWeights, Layer
 /// The attention weights of a layer on the host: what no variant changes, and what one may.
 struct HostAttention {
     query: HostQuery,
-    weights: AttentionWeights,
+    rows: HostRows,
     latent_norm: Option<Norm>,
+}
+
+/// The key and value side.
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
+enum HostRows {
+    Heads(HostHeads),
+    Latent(LatentWeights),
+}
+
+/// Keys and values per head.
+struct HostHeads {
+    heads: usize,
+    key: HostLinear,
+    value: HostLinear,
 }
 
 /// The query side, which no variant changes.
@@ -56,7 +70,7 @@ impl Reader<'_> {
             .is_some_and(|rope| spec.ropes[rope].pairs == RopePairs::Adjacent);
         let HostAttention {
             query,
-            weights,
+            rows,
             latent_norm,
         } = self.host_attention(tensors.qkv(), plan.kind, &fit, adjacent, place)?;
         let norms = tensors
@@ -65,10 +79,13 @@ impl Reader<'_> {
             .transpose()?;
         let sinks = self.optional(tensors.sinks().as_ref())?;
         let sinks = sinks.map(|sinks| place.tensor_f32(sinks, [plan.query_heads]));
-        let weights = fit.adapted(adaptation, weights)?;
-        let kind = match weights {
-            AttentionWeights::Heads(weights) => Kind::Heads(head_attention(&fit, query, weights, norms, place)?),
-            AttentionWeights::Latent(weights) => {
+        let rows = match (adaptation, rows) {
+            (Adaptation::Keep, rows) => rows,
+            (_, rows) => fit.adapted(adaptation, rows.into_weights()?)?.into(),
+        };
+        let kind = match rows {
+            HostRows::Heads(heads) => Kind::Heads(head_attention(&fit, query, heads, norms, place)?),
+            HostRows::Latent(weights) => {
                 // A softmax does not notice what is added to all scores of a query; these two do.
                 let notices = plan.softcap.is_some() || plan.sinks;
                 if plan.qkv_bias && notices && shape.latent.is_none() && shape.rotary < shape.key {
@@ -84,7 +101,7 @@ impl Reader<'_> {
         Ok(Attention {
             layer: LayerId(layer),
             kind,
-            output: self.linear(&tensors.output())?.place(place),
+            output: self.linear(&tensors.output())?.place(place)?,
             rope: plan.rope,
             scale: plan.scale,
             softcap: plan.softcap,
@@ -120,7 +137,7 @@ impl Reader<'_> {
             }
             QkvTensors::Fused(qkv) => {
                 let qkv = self.linear(&qkv)?;
-                let (q, all) = (fit.query_heads * head, qkv.weight.rows);
+                let (q, all) = (fit.query_heads * head, qkv.weight.rows());
                 let kv = (all - q) / 2;
                 let (query, key, value) = (qkv.rows(0..q), qkv.rows(q..q + kv), qkv.rows(q + kv..all));
                 Ok(HostAttention::heads(order(query), order(key), value, head))
@@ -145,7 +162,7 @@ impl Reader<'_> {
                 let latent = self.latent_weights(&down, &norm, &up, fit, adjacent, place)?;
                 Ok(HostAttention {
                     query,
-                    weights: latent.0,
+                    rows: HostRows::Latent(latent.0),
                     latent_norm: Some(latent.1),
                 })
             }
@@ -160,11 +177,11 @@ impl Reader<'_> {
         fit: &Fit,
         adjacent: bool,
         place: &Place,
-    ) -> Result<(AttentionWeights, Norm), ModelError> {
+    ) -> Result<(LatentWeights, Norm), ModelError> {
         let (rank, nope) = (up.cols, fit.key - fit.rotary);
-        let down = self.linear(down)?;
+        let down = self.dense(down)?;
         let norm = self.norm(norm, place)?;
-        let up = self.linear(up)?;
+        let up = self.dense(up)?;
         let rope = down.rows(rank..rank + fit.rotary);
         let rope = if adjacent {
             half_split(rope, fit.rotary, (0, fit.rotary))
@@ -176,31 +193,54 @@ impl Reader<'_> {
         let keys = heads.clone().flat_map(|h| h * each..h * each + nope);
         let values = heads.flat_map(|h| h * each + nope..(h + 1) * each);
         let weights = LatentWeights {
-            down: down.rows(0..rank).weight,
-            rope: rope.weight,
+            down: down.rows(0..rank).weight.into_matrix()?,
+            rope: rope.weight.into_matrix()?,
             rope_bias: None,
             rope_blocks: 1,
-            up_key: up.reordered(keys).weight,
-            up_value: up.reordered(values).weight,
+            up_key: up.reordered(keys).weight.into_matrix()?,
+            up_value: up.reordered(values).weight.into_matrix()?,
             value_bias: None,
         };
-        Ok((AttentionWeights::Latent(weights), norm))
+        Ok((weights, norm))
     }
 }
 
 impl HostAttention {
     fn heads(query: HostLinear, key: HostLinear, value: HostLinear, head_dim: usize) -> Self {
-        let weights = HeadWeights {
-            heads: key.weight.rows / head_dim,
-            key: key.weight,
-            value: value.weight,
-            key_bias: key.bias,
-            value_bias: value.bias,
-        };
+        let heads = key.weight.rows() / head_dim;
         Self {
             query: HostQuery::Full(query),
-            weights: AttentionWeights::Heads(weights),
+            rows: HostRows::Heads(HostHeads { heads, key, value }),
             latent_norm: None,
+        }
+    }
+}
+
+impl HostRows {
+    /// In f32, for a variant to change.
+    fn into_weights(self) -> Result<AttentionWeights, ModelError> {
+        Ok(match self {
+            Self::Latent(weights) => AttentionWeights::Latent(weights),
+            Self::Heads(HostHeads { heads, key, value }) => AttentionWeights::Heads(HeadWeights {
+                heads,
+                key: key.weight.into_matrix()?,
+                value: value.weight.into_matrix()?,
+                key_bias: key.bias,
+                value_bias: value.bias,
+            }),
+        })
+    }
+}
+
+impl From<AttentionWeights> for HostRows {
+    fn from(weights: AttentionWeights) -> Self {
+        match weights {
+            AttentionWeights::Latent(weights) => Self::Latent(weights),
+            AttentionWeights::Heads(weights) => Self::Heads(HostHeads {
+                heads: weights.heads,
+                key: HostLinear::dense(weights.key, weights.key_bias),
+                value: HostLinear::dense(weights.value, weights.value_bias),
+            }),
         }
     }
 }
@@ -216,27 +256,26 @@ fn half_split(linear: HostLinear, head: usize, (first, turning): (usize, usize))
             _ => row,
         }
     };
-    linear.reordered((0..linear.weight.rows).map(source))
+    linear.reordered((0..linear.weight.rows()).map(source))
 }
 
 fn head_attention(
     fit: &Fit,
     query: HostQuery,
-    weights: HeadWeights,
+    HostHeads { heads, key, value }: HostHeads,
     norms: Option<[Norm; 2]>,
     place: &Place,
 ) -> Result<HeadAttention, ModelError> {
     let HostQuery::Full(query) = query else {
         return Err(fit.refuse("low-rank queries with keys and values per head"));
     };
-    let linear = |weight, bias| HostLinear { weight, bias }.place(place);
     let [query_norm, key_norm] = norms.map_or([None, None], |norms| norms.map(Some));
     Ok(HeadAttention {
         query_heads: fit.query_heads,
-        kv_heads: weights.heads,
-        query: query.place(place),
-        key: linear(weights.key, weights.key_bias),
-        value: linear(weights.value, weights.value_bias),
+        kv_heads: heads,
+        query: query.place(place)?,
+        key: key.place(place)?,
+        value: value.place(place)?,
         query_norm,
         key_norm,
     })

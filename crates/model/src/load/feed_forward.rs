@@ -3,7 +3,7 @@
 use super::{Reader, transposed};
 use crate::ModelError;
 use crate::experts::Experts;
-use crate::linear::HostLinear;
+use crate::host::HostLinear;
 use crate::mlp::{FeedForward, Mlp};
 use crate::place::Place;
 use crate::spec::Activation;
@@ -33,12 +33,12 @@ impl Reader<'_> {
             }
         };
         let down = self.linear(&tensors.down)?;
-        Ok(placed(tensors.plan.activation, gate, up, down, place))
+        placed(tensors.plan.activation, gate, up, down, place)
     }
 
     fn experts(&mut self, tensors: &ExpertsTensors, place: &Place) -> Result<Experts, ModelError> {
         let plan = tensors.plan;
-        let router = self.linear(&tensors.router)?.place_f32(place);
+        let router = self.linear(&tensors.router)?.place_f32(place)?;
         let correction = self.optional(tensors.correction.as_ref())?;
         let experts = match &tensors.experts {
             StoredExperts::Separate(experts) => {
@@ -54,7 +54,7 @@ impl Reader<'_> {
                     };
                     placed(plan.expert.activation, gate, up, down, place)
                 };
-                gate_up.into_iter().zip(down).map(expert).collect()
+                gate_up.into_iter().zip(down).map(expert).collect::<Result<_, _>>()?
             }
         };
         let shared = tensors.shared.as_ref().map(|shared| self.mlp(shared, place));
@@ -72,13 +72,10 @@ impl Reader<'_> {
         let &StackPlan { rows, cols, .. } = stack;
         let weights = self.tensor(&stack.weight)?;
         let biases = self.optional(stack.bias.as_ref())?;
-        let linear = |(expert, weight): (usize, &[f32])| HostLinear {
-            weight: Matrix {
-                rows,
-                cols,
-                data: transposed(weight, cols, rows),
-            },
-            bias: biases.as_ref().map(|b| b[expert * rows..(expert + 1) * rows].to_vec()),
+        let linear = |(expert, weight): (usize, &[f32])| {
+            let data = transposed(weight, cols, rows);
+            let bias = biases.as_ref().map(|b| b[expert * rows..(expert + 1) * rows].to_vec());
+            HostLinear::dense(Matrix { rows, cols, data }, bias)
         };
         Ok(weights.chunks_exact(rows * cols).enumerate().map(linear).collect())
     }
@@ -86,14 +83,20 @@ impl Reader<'_> {
 
 /// Every other output of a projection.
 fn every_other(linear: &HostLinear, first: usize) -> HostLinear {
-    linear.reordered((first..linear.weight.rows).step_by(2))
+    linear.reordered((first..linear.weight.rows()).step_by(2))
 }
 
-fn placed(activation: Activation, gate: Option<HostLinear>, up: HostLinear, down: HostLinear, place: &Place) -> Mlp {
-    Mlp {
+fn placed(
+    activation: Activation,
+    gate: Option<HostLinear>,
+    up: HostLinear,
+    down: HostLinear,
+    place: &Place,
+) -> Result<Mlp, ModelError> {
+    Ok(Mlp {
         activation,
-        gate: gate.map(|gate| gate.place(place)),
-        up: up.place(place),
-        down: down.place(place),
-    }
+        gate: gate.map(|gate| gate.place(place)).transpose()?,
+        up: up.place(place)?,
+        down: down.place(place)?,
+    })
 }

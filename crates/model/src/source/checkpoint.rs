@@ -1,10 +1,12 @@
 //! Tensors out of a checkpoint, and which of them nobody asked for.
 
 use super::Source;
+use crate::host::PackedRows;
+use crate::place::format;
 use crate::rope::DIVISORS;
 use crate::tensors::TensorPlan;
 use crate::{DecoderSpec, ModelError};
-use kvlab_weights::Checkpoint;
+use kvlab_weights::{Checkpoint, TensorInfo};
 use std::collections::HashSet;
 
 /// A checkpoint, and the names that were read.
@@ -41,6 +43,21 @@ impl<'a> CheckpointSource<'a> {
         names
     }
 
+    /// The name that the file has for a tensor, and its format; the shape is what it must be.
+    fn find(&self, plan: &TensorPlan) -> Result<Option<TensorInfo>, ModelError> {
+        let bare = plan.name.strip_prefix(self.base);
+        let names = [Some(plan.name.as_str()), bare].into_iter().flatten();
+        let info = names.filter_map(|name| self.checkpoint.info(name)).next();
+        match info {
+            Some(info) if info.shape != plan.shape => Err(ModelError::TensorShape {
+                name: info.name,
+                expected: plan.shape.clone(),
+                got: info.shape,
+            }),
+            info => Ok(info),
+        }
+    }
+
     fn read_shaped(&mut self, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>, ModelError> {
         let Some(info) = self.checkpoint.info(name) else {
             return Ok(None);
@@ -60,21 +77,34 @@ impl<'a> CheckpointSource<'a> {
 
 impl Source for CheckpointSource<'_> {
     fn read(&mut self, plan: &TensorPlan) -> Result<Vec<f32>, ModelError> {
-        if let Some(data) = self.read_shaped(&plan.name, &plan.shape)? {
-            return Ok(data);
+        let Some(info) = self.find(plan)? else {
+            return Err(ModelError::MissingTensor {
+                name: plan.name.clone(),
+                why: format!("the config implies one of shape {:?}", plan.shape),
+            });
+        };
+        let data = self.checkpoint.f32(&info.name)?.data;
+        self.used.insert(info.name);
+        Ok(data)
+    }
+
+    fn packed(&mut self, plan: &TensorPlan) -> Result<Option<PackedRows>, ModelError> {
+        let (Some(info), &[rows, cols]) = (self.find(plan)?, plan.shape.as_slice()) else {
+            return Ok(None);
+        };
+        if format(info.dtype).is_none() {
+            return Ok(None);
         }
-        let bare = plan.name.strip_prefix(self.base);
-        if let Some(data) = bare
-            .map(|name| self.read_shaped(name, &plan.shape))
-            .transpose()?
-            .flatten()
-        {
-            return Ok(data);
-        }
-        Err(ModelError::MissingTensor {
-            name: plan.name.clone(),
-            why: format!("the config implies one of shape {:?}", plan.shape),
-        })
+        let Some(bytes) = self.checkpoint.packed(&info.name) else {
+            return Ok(None);
+        };
+        self.used.insert(info.name);
+        Ok(Some(PackedRows {
+            dtype: info.dtype,
+            rows,
+            cols,
+            bytes: bytes.into_owned(),
+        }))
     }
 
     fn rope_divisors(&mut self, pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {

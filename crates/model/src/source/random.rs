@@ -2,6 +2,7 @@
 
 use super::Source;
 use crate::ModelError;
+use crate::host::PackedRows;
 use crate::tensors::{Role, TensorPlan};
 use std::f64::consts::TAU;
 
@@ -32,6 +33,10 @@ impl Source for RandomSource {
         Ok((0..plan.values())
             .map(|_| (mean + deviation * normal.next()) as f32)
             .collect())
+    }
+
+    fn packed(&mut self, _: &TensorPlan) -> Result<Option<PackedRows>, ModelError> {
+        Ok(None)
     }
 
     fn rope_divisors(&mut self, _pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {

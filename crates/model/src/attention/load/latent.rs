@@ -4,7 +4,7 @@ use super::{Fit, HostQuery};
 use crate::ModelError;
 use crate::attention::latent::LatentSizes;
 use crate::attention::{LatentAttention, QueryProjection};
-use crate::linear::HostLinear;
+use crate::host::HostLinear;
 use crate::load::transposed;
 use crate::norm::Norm;
 use crate::place::Place;
@@ -35,7 +35,7 @@ pub(super) fn attention(
         );
         return Err(fit.refuse(reason));
     }
-    let linear = |weight: Matrix, bias| HostLinear { weight, bias }.place(place);
+    let linear = |weight: Matrix, bias| HostLinear::dense(weight, bias).place(place);
     let [query_norm, key_norm] = head_norms.map_or([None, None], |norms| norms.map(Some));
     let LatentSizes {
         heads,
@@ -51,12 +51,14 @@ pub(super) fn attention(
     let block_of_head: Vec<i32> = (0..heads).map(|head| block(head) as i32).collect();
     Ok(LatentAttention {
         sizes,
-        query: projection(fit, query, place),
+        query: projection(fit, query, place)?,
         query_norm,
         key_norm,
-        down: linear(weights.down, None),
+        down: linear(weights.down, None)?,
         latent_norm,
-        rope: (rope_blocks > 0).then(|| linear(weights.rope, weights.rope_bias)),
+        rope: (rope_blocks > 0)
+            .then(|| linear(weights.rope, weights.rope_bias))
+            .transpose()?,
         up_key: (nope > 0).then(|| place.tensor(weights.up_key.data, [heads, nope, rank])),
         up_value: place.tensor(heads_transposed(&weights.up_value, heads), [heads, rank, value]),
         value_bias: weights.value_bias.map(|bias| place.tensor(bias, [1, heads, value])),
@@ -67,20 +69,20 @@ pub(super) fn attention(
 }
 
 /// The queries, each head as `[nope | rope]`. Ordinary attention has the turning values first.
-fn projection(fit: &Fit, query: HostQuery, place: &Place) -> QueryProjection {
-    match query {
+fn projection(fit: &Fit, query: HostQuery, place: &Place) -> Result<QueryProjection, ModelError> {
+    Ok(match query {
         HostQuery::LowRank { down, norm, up } => QueryProjection::LowRank {
-            down: down.place(place),
+            down: down.place(place)?,
             norm,
-            up: up.place(place),
+            up: up.place(place)?,
         },
-        HostQuery::Full(query) if fit.latent_rank.is_some() => QueryProjection::Full(query.place(place)),
+        HostQuery::Full(query) if fit.latent_rank.is_some() => QueryProjection::Full(query.place(place)?),
         HostQuery::Full(query) => {
             let heads = (0..fit.query_heads).map(|head| head * fit.key);
             let order = heads.flat_map(|h| (h + fit.rotary..h + fit.key).chain(h..h + fit.rotary));
-            QueryProjection::Full(query.reordered(order).place(place))
+            QueryProjection::Full(query.reordered(order).place(place)?)
         }
-    }
+    })
 }
 
 /// `[heads * value, rank]` to `[heads, rank, value]`.

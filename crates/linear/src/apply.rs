@@ -1,0 +1,115 @@
+//! Products, split over the threads.
+
+use crate::kernel::{Input, Part, compute};
+use crate::output::Output;
+use crate::{LinearError, Packed};
+use kvlab_cpu::Isa;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Less work than this, in bytes of weights times rows, is not worth a second thread.
+const ALONE: usize = 64 << 10;
+/// Shares of a thread: more than one, since threads do not all run at the same pace.
+const SHARES: usize = 4;
+
+/// `y = W x` for weights that have their inputs in common: queries, keys and values, or a gate and what it gates.
+///
+/// `x` is `[tokens, in]`, and the outputs are `[tokens, out]` each.
+///
+/// # Errors
+/// [`LinearError::Inputs`] and [`LinearError::Outputs`] for slices of another length.
+pub fn apply(weights: &[&Packed], x: &[f32], outputs: &mut [&mut [f32]]) -> Result<(), LinearError> {
+    apply_with(Isa::best(), weights, x, outputs)
+}
+
+/// [`apply`] with an instruction set that the machine has.
+pub(crate) fn apply_with(
+    isa: Isa,
+    weights: &[&Packed],
+    x: &[f32],
+    outputs: &mut [&mut [f32]],
+) -> Result<(), LinearError> {
+    let tokens = check(weights, x, outputs)?;
+    if tokens == 0 {
+        return Ok(());
+    }
+    let cols = weights[0].cols();
+    let input = Input::new(isa, weights, x, cols);
+    let outputs: Vec<Output<'_>> = weights
+        .iter()
+        .zip(outputs)
+        .map(|(w, out)| Output::new(out, w.rows()))
+        .collect();
+    let total: usize = weights.iter().map(|w| w.bytes()).sum();
+    let threads = if total.saturating_mul(tokens) < ALONE {
+        1
+    } else {
+        kvlab_cpu::threads()
+    };
+    let panels: usize = weights.iter().map(|w| w.panels()).sum();
+    let share = panels.div_ceil(threads * if threads == 1 { 1 } else { SHARES }).max(1);
+    let next = AtomicUsize::new(0);
+    let work = |_: usize| {
+        loop {
+            let first = next.fetch_add(share, Ordering::Relaxed);
+            if first >= panels {
+                return;
+            }
+            // Counted over all weights: the part of this share that is in each.
+            let (mut before, end) = (0, (first + share).min(panels));
+            for (weight, out) in weights.iter().zip(&outputs) {
+                let own = before..before + weight.panels();
+                before = own.end;
+                let panels = first.max(own.start)..end.min(own.end);
+                if !panels.is_empty() {
+                    let panels = panels.start - own.start..panels.end - own.start;
+                    // SAFETY: the counter gives every panel out once, each weight has an output of its own, and the input
+                    // was prepared for all of them.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        compute(isa, &Part { weight, panels, out }, &input);
+                    }
+                }
+            }
+        }
+    };
+    if threads == 1 {
+        work(0)
+    } else {
+        kvlab_cpu::run(&work)
+    }
+    Ok(())
+}
+
+/// The number of tokens.
+fn check(weights: &[&Packed], x: &[f32], outputs: &[&mut [f32]]) -> Result<usize, LinearError> {
+    let Some(first) = weights.first() else {
+        return Ok(0);
+    };
+    let cols = first.cols();
+    if cols == 0 || !x.len().is_multiple_of(cols) {
+        return Err(LinearError::Inputs { cols, got: x.len() });
+    }
+    if let Some(other) = weights.iter().find(|w| w.cols() != cols) {
+        return Err(LinearError::Inputs {
+            cols: other.cols(),
+            got: cols,
+        });
+    }
+    let tokens = x.len() / cols;
+    if outputs.len() != weights.len() {
+        return Err(LinearError::Outputs {
+            expected: weights.len(),
+            got: outputs.len(),
+        });
+    }
+    for (weight, out) in weights.iter().zip(outputs) {
+        let expected = tokens * weight.rows();
+        if out.len() != expected {
+            return Err(LinearError::Outputs {
+                expected,
+                got: out.len(),
+            });
+        }
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,80 @@
+//! The kernels: some panels of a weight times some rows of activations.
+//!
+//! | instruction set | quantised formats | floats |
+//! |---|---|---|
+//! | portable, NEON, AVX2 | `portable`: a block is unpacked to f32 | the same |
+//! | AVX-512 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers |
+
+#[cfg(target_arch = "x86_64")]
+mod float;
+#[cfg(target_arch = "x86_64")]
+mod integer;
+mod portable;
+
+use crate::input::{Codes, Floats};
+use crate::output::Output;
+use crate::{Format, Packed};
+use kvlab_cpu::Isa;
+use std::ops::Range;
+
+/// Most rows that a kernel takes at once; more are cut up, and so a weight is unpacked once for these.
+pub(crate) const ROWS: usize = 8;
+
+/// A part of a product: what one thread does at a time.
+pub(crate) struct Part<'a> {
+    pub(crate) weight: &'a Packed,
+    pub(crate) panels: Range<usize>,
+    pub(crate) out: &'a Output<'a>,
+}
+
+/// Activations of all rows, prepared for the kernels that some weights need.
+pub(crate) struct Input<'a> {
+    floats: Option<Floats<'a>>,
+    codes: Option<Codes>,
+}
+
+impl<'a> Input<'a> {
+    /// Prepares `x`, `[rows, cols]`.
+    pub(crate) fn new(isa: Isa, weights: &[&Packed], x: &'a [f32], cols: usize) -> Self {
+        let integers = weights.iter().filter(|w| by_integers(isa, w.format())).count();
+        Self {
+            floats: (integers < weights.len()).then(|| Floats::new(x, cols)),
+            codes: (integers > 0).then(|| codes(x, cols)),
+        }
+    }
+}
+
+/// Whether a format is multiplied in integers.
+fn by_integers(isa: Isa, format: Format) -> bool {
+    isa >= Isa::Avx512 && !matches!(format, Format::F32 | Format::F16 | Format::BF16)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn codes(x: &[f32], cols: usize) -> Codes {
+    Codes::new(x, cols, integer::quantise)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn codes(_: &[f32], _: usize) -> Codes {
+    unreachable!("no instruction set of this target multiplies in integers")
+}
+
+/// Computes a part.
+///
+/// # Safety
+/// No other thread computes these panels into the same output; the machine has `isa`, and `input` was prepared with it
+/// for this weight.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match (&input.codes, &input.floats) {
+            #[cfg(target_arch = "x86_64")]
+            (Some(x), _) if by_integers(isa, part.weight.format()) => integer::compute(part, x),
+            #[cfg(target_arch = "x86_64")]
+            (_, Some(x)) if isa >= Isa::Avx512 => float::compute(part, x),
+            (_, Some(x)) => portable::compute(isa, part, x),
+            (_, None) => unreachable!("prepared for this weight"),
+        }
+    }
+}

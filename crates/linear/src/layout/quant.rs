@@ -1,0 +1,246 @@
+//! Quantised formats: codes of 4, 6 or 8 bits, and scales.
+//!
+//! What a file's block looks like is said in `kvlab-weights` (`blocks.rs`). Scales keep the file's precision: a K
+//! format has its f16 scale and its small integers, which are multiplied when they are used.
+
+use super::{BLOCK, HALF, Layout, PANEL};
+use half::f16;
+
+/// Bytes of a line.
+const LINE: usize = 64;
+/// Bytes of 16 numbers in f16.
+const F16S: usize = 2 * PANEL;
+
+pub(crate) struct Q4_0;
+pub(crate) struct Q4_1;
+pub(crate) struct Q8_0;
+pub(crate) struct Q4K;
+pub(crate) struct Q6K;
+
+/// Where the byte of a column lies among lines of four columns.
+#[inline(always)]
+fn byte(column: usize, lane: usize) -> usize {
+    column / 4 * LINE + lane * 4 + column % 4
+}
+
+/// A 4-bit code.
+#[inline(always)]
+fn nibble(block: &[u8], column: usize, lane: usize) -> u8 {
+    block[byte(column % HALF, lane)] >> (column / HALF * 4) & 15
+}
+
+/// Puts 32 4-bit codes into a block.
+fn put_nibbles(block: &mut [u8], lane: usize, code: impl Fn(usize) -> u8) {
+    for column in 0..HALF {
+        block[byte(column, lane)] = code(column) | code(column + HALF) << 4;
+    }
+}
+
+#[inline(always)]
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+}
+
+/// Puts the two bytes of a file's f16 into a lane.
+fn put_half(scales: &mut [u8], first: usize, lane: usize, number: &[u8]) {
+    scales[first + 2 * lane..][..2].copy_from_slice(&number[..2]);
+}
+
+impl Layout for Q4_0 {
+    const CODES: usize = 4;
+
+    fn scale_lines(blocks: usize) -> usize {
+        blocks.div_ceil(2)
+    }
+
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (b, block) in row.as_chunks::<18>().0.iter().enumerate() {
+            put_half(scales, b * F16S, lane, block);
+            for (column, both) in block[2..].iter().enumerate() {
+                codes[b * Self::CODES * LINE + byte(column, lane)] = *both;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(nibble(block, column, lane)) - 8.0
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, _: usize, lane: usize) -> (f32, f32) {
+        (half_at(panel, block * F16S + 2 * lane), 0.0)
+    }
+}
+
+impl Layout for Q4_1 {
+    const CODES: usize = 4;
+
+    fn scale_lines(blocks: usize) -> usize {
+        blocks
+    }
+
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (b, block) in row.as_chunks::<20>().0.iter().enumerate() {
+            put_half(scales, b * LINE, lane, block);
+            put_half(scales, b * LINE + F16S, lane, &block[2..]);
+            for (column, both) in block[4..].iter().enumerate() {
+                codes[b * Self::CODES * LINE + byte(column, lane)] = *both;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(nibble(block, column, lane))
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, _: usize, lane: usize) -> (f32, f32) {
+        let at = block * LINE + 2 * lane;
+        (half_at(panel, at), half_at(panel, at + F16S))
+    }
+}
+
+impl Layout for Q8_0 {
+    const CODES: usize = 8;
+
+    fn scale_lines(blocks: usize) -> usize {
+        blocks.div_ceil(2)
+    }
+
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (b, block) in row.as_chunks::<34>().0.iter().enumerate() {
+            put_half(scales, b * F16S, lane, block);
+            for (column, code) in block[2..].iter().enumerate() {
+                codes[b * Self::CODES * LINE + byte(column, lane)] = code ^ 0x80;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(block[byte(column, lane)]) - 128.0
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, _: usize, lane: usize) -> (f32, f32) {
+        (half_at(panel, block * F16S + 2 * lane), 0.0)
+    }
+}
+
+/// Blocks of 32 in one of 256, and the lines of scales of all 16 rows for those.
+pub(crate) const K_BLOCKS: usize = 8;
+pub(crate) const K_SCALES: usize = 5;
+
+impl Layout for Q4K {
+    const CODES: usize = 4;
+
+    fn scale_lines(blocks: usize) -> usize {
+        blocks / K_BLOCKS * K_SCALES
+    }
+
+    /// Of the scales, the first line has those of the 16 blocks and then of their minima; then come, group by group,
+    /// a byte of each row: eight groups of scales, and eight of minima.
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (s, block) in row.as_chunks::<144>().0.iter().enumerate() {
+            let scales = &mut scales[s * K_SCALES * LINE..];
+            put_half(scales, 0, lane, block);
+            put_half(scales, F16S, lane, &block[2..]);
+            for group in 0..K_BLOCKS {
+                let (scale, minimum) = scale_min(&block[4..16], group);
+                scales[LINE + group * PANEL + lane] = scale;
+                scales[3 * LINE + group * PANEL + lane] = minimum;
+                // Two groups share 32 bytes: the low and the high nibbles.
+                let pair = &block[16 + group / 2 * BLOCK..][..BLOCK];
+                let codes = &mut codes[(s * K_BLOCKS + group) * Self::CODES * LINE..];
+                put_nibbles(codes, lane, |i| pair[i] >> (group % 2 * 4) & 15);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(nibble(block, column, lane))
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, _: usize, lane: usize) -> (f32, f32) {
+        let (scales, group) = (&panel[block / K_BLOCKS * K_SCALES * LINE..], block % K_BLOCKS);
+        let scale = f32::from(scales[LINE + group * PANEL + lane]);
+        let minimum = f32::from(scales[3 * LINE + group * PANEL + lane]);
+        (
+            half_at(scales, 2 * lane) * scale,
+            -(half_at(scales, F16S + 2 * lane) * minimum),
+        )
+    }
+}
+
+/// Scale and minimum of a group of eight, 6 bits each in 12 bytes, as `kvlab-weights` explains it.
+fn scale_min(packed: &[u8], group: usize) -> (u8, u8) {
+    if group < 4 {
+        (packed[group] & 63, packed[group + 4] & 63)
+    } else {
+        (
+            packed[group + 4] & 15 | packed[group - 4] >> 6 << 4,
+            packed[group + 4] >> 4 | packed[group] >> 6 << 4,
+        )
+    }
+}
+
+impl Layout for Q6K {
+    const CODES: usize = 6;
+
+    fn scale_lines(blocks: usize) -> usize {
+        blocks / K_BLOCKS * K_SCALES
+    }
+
+    /// Of the scales, the first line has those of the 16 blocks; then come, group by group, a byte of each row.
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (s, block) in row.as_chunks::<210>().0.iter().enumerate() {
+            let scales = &mut scales[s * K_SCALES * LINE..];
+            put_half(scales, 0, lane, &block[208..]);
+            for (group, scale) in block[192..208].iter().enumerate() {
+                scales[LINE + group * PANEL + lane] = *scale;
+            }
+            for b in 0..K_BLOCKS {
+                let (half, run) = (b / 4, b % 4);
+                let low = &block[64 * half + 32 * (run % 2)..][..BLOCK];
+                let high = &block[128 + 32 * half..][..BLOCK];
+                let codes = &mut codes[(s * K_BLOCKS + b) * Self::CODES * LINE..];
+                put_nibbles(codes, lane, |i| low[i] >> (4 * (run / 2)) & 15);
+                for (column, bits) in high.iter().enumerate() {
+                    codes[upper(column, lane)] |= (bits >> (2 * run) & 3) << upper_shift(column);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        let high = block[upper(column, lane)] >> upper_shift(column) & 3;
+        f32::from(nibble(block, column, lane) | high << 4) - 32.0
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
+        let (scales, group) = (
+            &panel[block / K_BLOCKS * K_SCALES * LINE..],
+            block % K_BLOCKS * 2 + half,
+        );
+        let scale = scales[LINE + group * PANEL + lane] as i8;
+        (half_at(scales, 2 * lane) * f32::from(scale), 0.0)
+    }
+}
+
+/// The byte with the two upper bits of a column: behind four lines of nibbles, 16 columns a line.
+#[inline(always)]
+fn upper(column: usize, lane: usize) -> usize {
+    (4 + column / HALF) * LINE + lane * 4 + column % 4
+}
+
+/// Columns 0 to 3 of 16 have the lowest bits of their byte.
+#[inline(always)]
+fn upper_shift(column: usize) -> usize {
+    column % HALF / 4 * 2
+}

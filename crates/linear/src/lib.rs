@@ -1,0 +1,35 @@
+//! Linear layers on packed weights: `y = W x`, with `W` in the number format of its file.
+//!
+//! A decoder that makes one token reads every weight once and computes little with it, so its pace is that of the
+//! memory. [`Packed`] holds a weight in 4 to 16 bits a number, and [`apply`] multiplies it without ever having it in
+//! f32 as a whole.
+//!
+//! # Why this shape
+//! A weight is cut into panels of 16 outputs and blocks of 32 inputs (`layout`), whatever its format: so one vector
+//! register holds the same input of 16 outputs, no kernel sums across a register, and a kernel written once serves the
+//! formats that unpack in the same way. Repacking costs one pass over the file while it is read.
+//!
+//! Activations are not rounded to 8 bits as llama.cpp does it: that moves logits by more than a 4-bit cache
+//! does, and this is a workbench for caches. The integer kernels take 24-bit activations as three bytes, the others f32.
+//! docs/design/0007-packed-weights.md has the figures.
+//!
+//! # What it does not do
+//! It knows no tensor library and no file: slices in, slices out. It quantises no weights.
+
+mod apply;
+mod error;
+mod format;
+mod input;
+mod kernel;
+mod layout;
+mod output;
+mod packed;
+
+pub use apply::apply;
+pub use error::LinearError;
+pub use format::Format;
+pub use packed::Packed;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests;
