@@ -46,12 +46,7 @@ impl Isa {
         use std::arch::is_x86_feature_detected as has;
         let avx2 = || has!("avx2") && has!("fma") && has!("f16c");
         let avx512 = || {
-            avx2()
-                && has!("avx512f")
-                && has!("avx512bw")
-                && has!("avx512vl")
-                && has!("avx512dq")
-                && has!("avx512vnni")
+            avx2() && has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq") && has!("avx512vnni")
         };
         match self {
             Self::Portable => true,
