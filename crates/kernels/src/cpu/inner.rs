@@ -183,8 +183,8 @@ impl<const K: u8> Op for Columns<'_, K> {
                 lines.ahead.ask::<S>(i, S::LANES);
                 let mut square = [S::splat(0.0); 16];
                 for v in 0..lines.vectors {
-                    for j in 0..S::LANES {
-                        square[j] = vector::<S, K>(lines.rows[i + j], v);
+                    for (number, row) in square.iter_mut().zip(&lines.rows[i..i + S::LANES]) {
+                        *number = vector::<S, K>(*row, v);
                     }
                     S::transpose(&square, to.add(v * S::LANES * ROWS + i), ROWS);
                 }

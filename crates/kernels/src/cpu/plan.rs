@@ -235,7 +235,7 @@ fn units(input: &Input<'_>, shape: Shape, sights: &[Vec<Sight>], chunk: usize) -
         (QUERIES / shape.group).max(1)
     };
     let heads: Vec<Range<usize>> = match few {
-        true => vec![0..shape.heads],
+        true => std::iter::once(0..shape.heads).collect(),
         false => (0..shape.heads).map(|head| head..head + 1).collect(),
     };
     let mut units = Vec::new();

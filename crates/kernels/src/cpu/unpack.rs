@@ -228,7 +228,10 @@ unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
     } = unpack;
     // SAFETY: the caller's promise.
     unsafe {
+        // No division in the loop: a short row costs less than one.
         let fits = side.dim.is_multiple_of(S::LANES);
+        let (group, groups, middle) = (side.group(), side.groups(), middle(side.code));
+        let (whole, vectors) = (fits && group.is_multiple_of(S::LANES), group / S::LANES);
         let mut block = usize::MAX;
         for row in 0..tile.len {
             let (slot, to) = (tile.slots[row], to.add(row * stride));
@@ -236,12 +239,14 @@ unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
             match side.scales {
                 Scales::None => plain::<S, K>(side, codes, to),
                 Scales::Along(_) => {
-                    let groups = side.groups();
                     let at = (row * factors.heads + head - factors.first) * groups;
                     let (scale, zero) = (factors.scale.add(at), factors.zero.add(at));
-                    match fits && side.group().is_multiple_of(S::LANES) {
-                        true => along::<S, K>(side, codes, scale, zero, to),
-                        false => one_by_one::<S>(side, codes, scale, zero, to),
+                    if !whole {
+                        one_by_one::<S>(side, codes, scale, zero, to);
+                    } else if side.zero.is_some() {
+                        along::<S, K, true>(codes, scale, zero, (groups, vectors), to);
+                    } else {
+                        along::<S, K, false>(codes, scale, &raw const middle, (groups, vectors), to);
                     }
                 }
                 Scales::Across(rows) => {
@@ -282,29 +287,25 @@ unsafe fn plain<S: Simd, const K: u8>(side: &Side, codes: *const u8, to: *mut f3
     }
 }
 
-/// A scale for each group of whole vectors.
+/// A scale for each group of whole vectors, and a zero point, or else the code in the middle.
 #[inline(always)]
-unsafe fn along<S: Simd, const K: u8>(
-    side: &Side,
+unsafe fn along<S: Simd, const K: u8, const ZERO: bool>(
     codes: *const u8,
     scale: *const f32,
-    zero: *const f32,
+    other: *const f32,
+    (groups, vectors): (usize, usize),
     to: *mut f32,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (middle, vectors) = (S::splat(middle(side.code)), side.group() / S::LANES);
-        for group in 0..side.groups() {
+        for group in 0..groups {
             let scale = S::splat(*scale.add(group));
-            let zero = match side.zero {
-                Some(_) => Some(S::splat(*zero.add(group))),
-                None => None,
-            };
+            let other = S::splat(*other.add(if ZERO { group } else { 0 }));
             for i in group * vectors..(group + 1) * vectors {
                 let codes = vector::<S, K>(codes, i);
-                let numbers = match zero {
-                    Some(zero) => S::fma(codes, scale, zero),
-                    None => S::mul(S::sub(codes, middle), scale),
+                let numbers = match ZERO {
+                    true => S::fma(codes, scale, other),
+                    false => S::mul(S::sub(codes, other), scale),
                 };
                 S::store(to.add(i * S::LANES), numbers);
             }

@@ -133,8 +133,9 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn transpose(from: &[V], to: *mut f32, stride: usize) {
-        for i in 0..LANES {
-            unsafe { Self::store(to.add(i * stride), map(|j| from[j][i])) };
+        let column = |i: usize| map(|j| from[j][i]);
+        for (i, column) in (0..LANES).map(column).enumerate() {
+            unsafe { Self::store(to.add(i * stride), column) };
         }
     }
 
