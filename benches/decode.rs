@@ -151,6 +151,18 @@ fn bandwidth(memory: &[Vec<u8>]) -> f64 {
     rates.fold(0.0, f64::max)
 }
 
+/// Seconds that an empty job of all threads takes.
+fn fork_and_join() -> f64 {
+    let times = (0..20_000).map(|_| {
+        let start = Instant::now();
+        kvlab_cpu::run(&|_| {});
+        start.elapsed().as_secs_f64()
+    });
+    let mut times: Vec<f64> = times.collect();
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
 fn main() {
     let words: Vec<String> = std::env::args()
         .skip(1)
@@ -169,6 +181,7 @@ fn main() {
         "{threads} threads, {}, fastest layer of {rounds} rounds, times the layers",
         Cpu::BEST.name()
     );
+    println!("fork and join: {:.2} us (median)", fork_and_join() * 1e6);
     println!("| model | format | rows | tokens | ms | GB/s | of bandwidth | reference, ms | times faster |");
     println!("|---|---|---|---|---|---|---|---|---|");
     for (depth, tokens) in [(2048, 1), (8192, 1), (1024, 256)] {
