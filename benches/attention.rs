@@ -1,6 +1,7 @@
-//! Attention of one layer over the catalogue, for each layout and codec: what a token costs behind a cache.
+//! Attention of one layer over the catalogue, for each kernel and codec: what a step costs behind a cache, warm. For cold
+//! caches and the machine's bandwidth, see the bench `decode`.
 //!
-//! `cargo bench --bench attention`, or with a filter: `cargo bench --bench attention -- "decode @ 2048"`.
+//! `cargo bench --bench attention`, or with a filter: `cargo bench --bench attention -- "smollm2 decode @ 2048/cpu"`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -8,12 +9,20 @@ use burn::tensor::Device;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use kvlab_core::{Accept, Chunk, KvCache, LayerId, Query, Rows, SeqId, TokenId, Value};
 use kvlab_engine::registry;
-use kvlab_store::{Codec, LayerPlan, Options, Plan, codec};
+use kvlab_kernels::{cpu::Cpu, reference::Reference};
+use kvlab_store::{Codec, Kernel, LayerPlan, Options, Plan, codec};
 use kvlab_testkit::catalogue::{Case, real};
 use serde_json::json;
 
+/// Each kernel alone.
+const KERNELS: [&[&dyn Kernel]; 2] = [&[&Cpu::BEST], &[&Reference]];
+
 /// A cache for one layer, `depth` tokens full.
-fn filled(case: &Case, codec: &'static dyn Codec) -> (Box<dyn KvCache>, SeqId) {
+fn filled(
+    case: &Case,
+    codec: &'static dyn Codec,
+    kernels: &'static [&'static dyn Kernel],
+) -> (Box<dyn KvCache>, SeqId) {
     let own = if case.shape.latent.is_some() { "mla" } else { "gqa" };
     let variant = registry::variant(own).unwrap();
     let options = Options(
@@ -45,7 +54,7 @@ fn filled(case: &Case, codec: &'static dyn Codec) -> (Box<dyn KvCache>, SeqId) {
         sequences: 1,
         retention: fit.retention,
         exactness: fit.exactness,
-        kernels: kvlab_kernels::ALL,
+        kernels,
         device: Device::flex(),
     };
     let mut cache = variant.build(&plan).unwrap();
@@ -88,26 +97,28 @@ fn attention(c: &mut Criterion) {
             };
             let options = Options(options.as_object().cloned().unwrap_or_default().into_iter().collect());
             let codec = codec::make(family.name, &options).unwrap();
-            let (mut cache, seq) = filled(&case, codec);
-            let seen = case.shape.visibility.window().map_or(case.depth, |w| case.depth.min(w));
-            let bytes = cache.spec().per_token() * seen as u64;
-            group.throughput(Throughput::Bytes(bytes.0.max(1)));
-            let tokens: Vec<TokenId> = vec![0; case.chunk];
-            group.bench_function(codec.name(), |b| {
-                b.iter_batched(
-                    || {
-                        (
-                            rows(&case, case.chunk),
-                            random([case.chunk, case.shape.query_heads, row.key]),
-                        )
-                    },
-                    |(rows, q)| {
-                        let mut step = cache.begin(&[Chunk { seq, tokens: &tokens }]).unwrap();
-                        step.extend_attend(LayerId(0), rows, Query::new(q, 0.125)).unwrap()
-                    },
-                    BatchSize::SmallInput,
-                );
-            });
+            for kernels in KERNELS {
+                let (mut cache, seq) = filled(&case, codec, kernels);
+                let seen = case.shape.visibility.window().map_or(case.depth, |w| case.depth.min(w));
+                let bytes = cache.spec().per_token() * seen as u64;
+                group.throughput(Throughput::Bytes(bytes.0.max(1)));
+                let tokens: Vec<TokenId> = vec![0; case.chunk];
+                group.bench_function(format!("{}/{}", kernels[0].name(), codec.name()), |b| {
+                    b.iter_batched(
+                        || {
+                            (
+                                rows(&case, case.chunk),
+                                random([case.chunk, case.shape.query_heads, row.key]),
+                            )
+                        },
+                        |(rows, q)| {
+                            let mut step = cache.begin(&[Chunk { seq, tokens: &tokens }]).unwrap();
+                            step.extend_attend(LayerId(0), rows, Query::new(q, 0.125)).unwrap()
+                        },
+                        BatchSize::SmallInput,
+                    );
+                });
+            }
         }
         group.finish();
     }

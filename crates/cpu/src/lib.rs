@@ -7,4 +7,4 @@ mod isa;
 mod pool;
 
 pub use isa::Isa;
-pub use pool::{run, threads};
+pub use pool::{run, set_threads, threads};

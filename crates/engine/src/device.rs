@@ -94,7 +94,7 @@ fn cpu_name() -> String {
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-/// Sets the threads of the processor, once a process.
+/// Sets the threads of the processor, once a process: those of Burn's operations and of the own kernels.
 ///
 /// # Errors
 /// [`EngineError::Setting`] if they were set to something else before.
@@ -105,7 +105,10 @@ pub(crate) fn set_threads(threads: Option<usize>) -> Result<usize, EngineError> 
     let set = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let now = rayon::current_num_threads();
     match set {
-        _ if now == threads => Ok(now),
+        _ if now == threads => {
+            kvlab_cpu::set_threads(threads);
+            Ok(now)
+        }
         Ok(()) => Ok(now),
         Err(_) => Err(EngineError::Setting(format!(
             "backend.threads = {threads}, but this process already runs {now} threads; the number is set once, by the first model that is loaded"

@@ -1,7 +1,9 @@
 //! What an attention kernel is asked, in plain data, and the interface it answers through.
 
+use crate::codec::Packing;
 use crate::layout::Run;
 use crate::{Codec, LayerStore};
+use burn::tensor::Device;
 use kvlab_core::{Attended, Bytes, CacheError, Query, Retention, RowSpec, Seal, Span, Visibility};
 use std::ops::Range;
 
@@ -16,6 +18,10 @@ pub struct Problem {
     pub tokens: usize,
     /// Codecs of keys and values in each part.
     pub codecs: Vec<[&'static str; 2]>,
+    /// How their planes are to be read, where a kernel can.
+    pub packings: Vec<[Option<Packing>; 2]>,
+    /// Where rows and queries lie.
+    pub device: Device,
     /// Whether scores are capped.
     pub softcap: bool,
     /// Whether heads have learned sinks.
@@ -86,6 +92,8 @@ impl Input<'_> {
             query_heads: self.query.q.dims()[1],
             tokens: self.chunks.iter().map(|c| c.tokens.len()).max().unwrap_or(0),
             codecs,
+            packings: self.parts.iter().map(|part| part.codecs.map(Codec::packing)).collect(),
+            device: self.query.q.device(),
             softcap: self.query.softcap.is_some(),
             sinks: self.query.sinks.is_some(),
             lse: self.query.lse,

@@ -8,15 +8,20 @@
 //! A group with a number that is not finite decodes to NaN, so that quantising hides no broken model.
 
 use super::scale::Scale;
-use super::{Codec, hadamard, host};
+use super::{Code, Codec, Packing, Scales, hadamard, host};
 use crate::Plane;
 use burn::tensor::{DType, Device, Int, Tensor};
 use kvlab_core::Format;
 
 /// How the numbers of one group become codes.
 pub(super) trait Quantiser: Send + Sync {
-    /// Bits of a code, a divisor of 8.
-    fn bits(&self) -> u32;
+    /// What its codes mean; their bits are a divisor of 8.
+    fn code(&self) -> Code;
+
+    /// Bits of a code.
+    fn bits(&self) -> u32 {
+        self.code().bits()
+    }
 
     /// The format of its scales, if it has any.
     fn scale(&self) -> Option<Scale>;
@@ -225,6 +230,17 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
             }
         }
         host::tensor(numbers, [slots, heads, dim], &device)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        Some(Packing {
+            code: self.quantiser.code(),
+            scales: match self.quantiser.scale() {
+                Some(_) => Scales::Along(self.group),
+                None => Scales::None,
+            },
+            rotate: self.rotate,
+        })
     }
 }
 

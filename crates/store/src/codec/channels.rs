@@ -8,7 +8,7 @@
 
 use super::blocks::{Quantiser, check_device, check_rotation, metadata, pack, rotated_error, unpack, width};
 use super::scale::Scale;
-use super::{Codec, hadamard, host};
+use super::{Codec, Packing, Scales, hadamard, host};
 use crate::Plane;
 use burn::tensor::{Device, Int, Tensor};
 use kvlab_core::Format;
@@ -135,5 +135,13 @@ impl<Q: Quantiser> Codec for Channels<Q> {
             }
         }
         host::tensor(numbers, [rows, heads, dim], &device)
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        Some(Packing {
+            code: self.quantiser.code(),
+            scales: Scales::Across(self.group),
+            rotate: self.rotate,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! f32, f16 and bf16: a cast, rounding to nearest even.
 
-use super::{Codec, Family};
+use super::{Code, Codec, Family, Packing};
 use crate::Plane;
 use burn::tensor::{DType, Device, Tensor};
 use kvlab_core::Format;
@@ -101,6 +101,16 @@ impl Codec for Float {
             [Plane::Float(t)] => cast(t.clone(), DType::F32),
             _ => unreachable!("this codec allocates and encodes exactly one float plane"),
         }
+    }
+
+    fn packing(&self) -> Option<Packing> {
+        let code = match self.dtype {
+            DType::F32 => Code::F32,
+            DType::F16 => Code::F16,
+            DType::BF16 => Code::Bf16,
+            _ => return None,
+        };
+        Some(code.plain())
     }
 }
 

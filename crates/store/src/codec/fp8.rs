@@ -10,7 +10,7 @@
 use super::blocks::{Blocks, Quantiser};
 use super::int::ROUND;
 use super::scale::Scale;
-use super::{Codec, Family, Settings};
+use super::{Code, Codec, Family, Settings};
 
 const OPTIONS: &[&str] = &["group", "rotate", "scale"];
 
@@ -143,8 +143,11 @@ struct Fp8 {
 }
 
 impl Quantiser for Fp8 {
-    fn bits(&self) -> u32 {
-        8
+    fn code(&self) -> Code {
+        match self.format.mantissa {
+            3 => Code::E4m3,
+            _ => Code::E5m2,
+        }
     }
 
     fn scale(&self) -> Option<Scale> {

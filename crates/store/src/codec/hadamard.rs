@@ -5,7 +5,7 @@
 //! own inverse: the same call turns them back. It keeps lengths and dot products.
 
 /// Values that are rotated together in a vector of `dim`: the largest power of two that divides it.
-pub(super) fn block(dim: usize) -> usize {
+pub fn block(dim: usize) -> usize {
     match dim {
         0 => 1,
         _ => 1 << dim.trailing_zeros(),
@@ -13,8 +13,12 @@ pub(super) fn block(dim: usize) -> usize {
 }
 
 /// Rotates a vector in place, block by block. The order of additions depends on nothing but `dim`.
-pub(super) fn rotate(vector: &mut [f32]) {
-    let n = block(vector.len());
+pub fn rotate(vector: &mut [f32]) {
+    rotate_blocks(vector, block(vector.len()));
+}
+
+/// Rotates `n` values together, a power of two: part of a vector whose [`block`] is `n`.
+pub fn rotate_blocks(vector: &mut [f32], n: usize) {
     let norm = 1.0 / (n as f32).sqrt();
     for block in vector.chunks_exact_mut(n) {
         let mut half = 1;

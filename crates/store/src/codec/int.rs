@@ -18,7 +18,7 @@
 use super::blocks::{Blocks, Quantiser};
 use super::channels::Channels;
 use super::scale::Scale;
-use super::{Codec, Family, Settings};
+use super::{Code, Codec, Family, Settings};
 
 /// Values that share a scale unless a config says otherwise.
 const GROUP: usize = 32;
@@ -182,8 +182,11 @@ impl Int {
 }
 
 impl Quantiser for Int {
-    fn bits(&self) -> u32 {
-        self.bits
+    fn code(&self) -> Code {
+        Code::Int {
+            bits: self.bits,
+            zero_points: self.zero_points,
+        }
     }
 
     fn scale(&self) -> Option<Scale> {

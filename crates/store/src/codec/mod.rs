@@ -4,15 +4,17 @@ mod blocks;
 mod channels;
 mod float;
 mod fp8;
-mod hadamard;
+pub mod hadamard;
 mod host;
 mod int;
+mod packing;
 mod scale;
 mod settings;
 
 use crate::{Options, Plane};
 use burn::tensor::{Device, Tensor};
 use kvlab_core::Format;
+pub use packing::{Code, Packing, Scales};
 pub use settings::Settings;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -54,6 +56,12 @@ pub trait Codec: Send + Sync {
 
     /// Planes of some rows back to f32 numbers, `[rows, heads, dim]`.
     fn decode(&self, planes: &[Plane]) -> Tensor<3>;
+
+    /// How the planes are to be read, for kernels that do it themselves; `None` where only
+    /// [`decode`](Self::decode) can.
+    fn packing(&self) -> Option<Packing> {
+        None
+    }
 }
 
 /// A kind of codec: it becomes one with its options.

@@ -1,0 +1,270 @@
+//! Who does what: the queries cut into units, and the rows of a unit into splits that run at the same time and are put
+//! together at the end (Flash-Decoding; Dao et al. 2023).
+
+use super::sight::Sight;
+use super::tile::{Piece, ROWS};
+use super::unpack::Factors;
+use kvlab_core::{Bytes, Value};
+use kvlab_store::Input;
+use kvlab_store::codec::Packing;
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+
+/// Queries of a unit of a long chunk.
+const QUERIES: usize = 60;
+
+/// Up to so many queries for each head, a unit has all heads: then the rows of a slot are read where they lie together.
+const FEW: usize = 16;
+
+/// Fewer rows than this are not worth a split.
+const LEAST_ROWS: usize = 128;
+
+/// Multiplications that are not worth waking a thread for.
+const LITTLE: usize = 100_000;
+
+/// Sizes that every loop needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub heads: usize,
+    /// Query heads for each head.
+    pub group: usize,
+    pub key: usize,
+    pub value: usize,
+    /// The same, rounded up to whole vectors.
+    pub key_stride: usize,
+    pub value_stride: usize,
+}
+
+impl Shape {
+    fn new(input: &Input<'_>) -> Self {
+        let (key, value) = (input.row.key, input.row.value_dim());
+        Self {
+            heads: input.row.heads,
+            group: input.query.q.dims()[1] / input.row.heads.max(1),
+            key,
+            value,
+            key_stride: key.next_multiple_of(16),
+            value_stride: value.next_multiple_of(16),
+        }
+    }
+}
+
+/// Queries that meet the same rows.
+#[derive(Debug)]
+pub struct Unit {
+    /// Tokens of the step.
+    pub tokens: Range<usize>,
+    pub heads: Range<usize>,
+    /// Queries of each head: tokens times query heads.
+    pub queries: usize,
+    pub pieces: Vec<Piece>,
+    pub rows: usize,
+    pub splits: usize,
+    /// The first of its splits among all partial results.
+    pub partial: usize,
+    /// Splits that are not done.
+    pub left: AtomicUsize,
+}
+
+/// See the module.
+pub struct Plan {
+    pub shape: Shape,
+    /// For each part and token.
+    pub sights: Vec<Vec<Sight>>,
+    pub units: Vec<Unit>,
+    /// Unit and split, those that take longest first.
+    pub tasks: Vec<(usize, usize)>,
+    pub threads: usize,
+    /// Rows of a tile.
+    pub tile: usize,
+    /// Whether rows become columns before they meet the queries: dearer, and pays where many do.
+    pub columns: bool,
+    pub room: Room,
+}
+
+/// How many f32 numbers a thread needs for what.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Room {
+    pub queries: usize,
+    pub scores: usize,
+    pub rows: usize,
+    pub columns: usize,
+    pub sums: usize,
+    pub factors: [usize; 2],
+    /// Of all threads: results of splits.
+    pub partials: usize,
+    /// Of one split.
+    pub partial: usize,
+}
+
+impl Room {
+    /// Numbers of a thread: two for queries, as they are and rotated, and two for scales and zero points.
+    pub fn thread(&self) -> usize {
+        let parts = [
+            2 * self.queries,
+            self.scores,
+            self.rows,
+            self.columns,
+            self.sums,
+            2 * self.factors[0],
+            2 * self.factors[1],
+        ];
+        parts.iter().map(|n| n + 64).sum()
+    }
+}
+
+impl Plan {
+    /// For so many threads.
+    pub fn new(input: &Input<'_>, threads: usize) -> Self {
+        let shape = Shape::new(input);
+        let sights = sights(input);
+        let mut units: Vec<_> = (0..input.chunks.len())
+            .flat_map(|chunk| units(input, shape, &sights, chunk))
+            .collect();
+        let cost = |unit: &Unit| unit.rows * unit.queries * unit.heads.len();
+        let total: usize = units.iter().map(cost).sum();
+        let threads = if total * (shape.key + shape.value) < LITTLE {
+            1
+        } else {
+            threads
+        };
+        let few = threads > 1 && units.len() < 3 * threads;
+        let share = total.div_ceil(2 * threads).max(1);
+        let mut partials = 0;
+        for unit in &mut units {
+            if few {
+                unit.splits = cost(unit).div_ceil(share).min(unit.rows / LEAST_ROWS).max(1);
+            }
+            *unit.left.get_mut() = unit.splits;
+            unit.partial = partials;
+            partials += if unit.splits > 1 { unit.splits } else { 0 };
+        }
+        let mut order: Vec<_> = (0..units.len()).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(cost(&units[i]) / units[i].splits));
+        let tasks = order
+            .into_iter()
+            .flat_map(|i| (0..units[i].splits).map(move |split| (i, split)));
+        let tasks = tasks.collect();
+        let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
+        let columns = 15 * queries > 2 * shape.key;
+        let tile = match shape.key.max(shape.value) {
+            ..=128 => ROWS,
+            129..=256 => 32,
+            _ if columns => 32,
+            _ => 16,
+        };
+        let mut plan = Self {
+            shape,
+            sights,
+            units,
+            tasks,
+            threads,
+            tile,
+            columns,
+            room: Room::default(),
+        };
+        plan.room = plan.rooms(input, partials);
+        plan
+    }
+
+    fn rooms(&self, input: &Input<'_>, partials: usize) -> Room {
+        let shape = self.shape;
+        let all = |unit: &Unit| unit.queries * unit.heads.len();
+        let queries = self.units.iter().map(all).max().unwrap_or(0);
+        let heads = self.units.iter().map(|unit| unit.heads.len()).max().unwrap_or(0);
+        let scores = self.units.iter().map(|unit| unit.queries * ROWS).max().unwrap_or(0);
+        let factors = |i: usize, dim: usize| {
+            let packings = input.parts.iter().filter_map(|part| part.codecs[i].packing());
+            let rooms = packings.map(|packing: Packing| Factors::room(packing.scales, dim, self.tile, heads));
+            rooms.max().unwrap_or(0)
+        };
+        let own = match input.row.value {
+            Value::Own(dim) => factors(1, dim),
+            Value::PrefixOfKey(_) => 0,
+        };
+        // Largest score and sum of weights, and the sums of rows.
+        let partial = queries * (2 + shape.value_stride);
+        Room {
+            queries: queries * shape.key_stride,
+            scores,
+            rows: self.tile * shape.key_stride.max(shape.value_stride),
+            columns: if self.columns { ROWS * shape.key_stride } else { 0 },
+            sums: queries * shape.value_stride,
+            factors: [factors(0, shape.key), own],
+            partials: partials * partial,
+            partial,
+        }
+    }
+
+    /// What all threads hold.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(((self.threads * self.room.thread() + self.room.partials) * size_of::<f32>()) as u64)
+    }
+}
+
+impl Unit {
+    /// The rows of a split.
+    pub fn split(&self, split: usize) -> Range<usize> {
+        // Whole tiles, but for the last one.
+        let cut = |i: usize| match i == self.splits {
+            true => self.rows,
+            false => (self.rows * i / self.splits).next_multiple_of(16).min(self.rows),
+        };
+        cut(split)..cut(split + 1)
+    }
+}
+
+fn sights(input: &Input<'_>) -> Vec<Vec<Sight>> {
+    let of_part = |form| {
+        let chunks = input.chunks.iter();
+        let tokens = chunks.flat_map(|chunk| (0..chunk.tokens.len()).map(|i| (chunk.start, chunk.start + i)));
+        tokens
+            .map(|(start, query)| Sight::new(input, form, start, query))
+            .collect()
+    };
+    input.parts.iter().map(|part| of_part(part.form)).collect()
+}
+
+/// The units of a chunk, without splits.
+fn units(input: &Input<'_>, shape: Shape, sights: &[Vec<Sight>], chunk: usize) -> Vec<Unit> {
+    let tokens = &input.chunks[chunk].tokens;
+    let few = tokens.len() * shape.group <= FEW || tokens.len() == 1;
+    let step = if few {
+        tokens.len()
+    } else {
+        (QUERIES / shape.group).max(1)
+    };
+    let heads: Vec<Range<usize>> = match few {
+        true => std::iter::once(0..shape.heads).collect(),
+        false => (0..shape.heads).map(|head| head..head + 1).collect(),
+    };
+    let mut units = Vec::new();
+    for first in tokens.clone().step_by(step.max(1)) {
+        let tokens = first..(first + step).min(tokens.end);
+        let pieces = pieces(input, sights, chunk, &tokens);
+        let rows = pieces.iter().map(|piece| piece.run.len).sum();
+        units.extend(heads.iter().map(|heads| Unit {
+            tokens: tokens.clone(),
+            heads: heads.clone(),
+            queries: tokens.len() * shape.group,
+            pieces: pieces.clone(),
+            rows,
+            splits: 1,
+            partial: 0,
+            left: AtomicUsize::new(1),
+        }));
+    }
+    units
+}
+
+/// The rows that some of these tokens see.
+fn pieces(input: &Input<'_>, sights: &[Vec<Sight>], chunk: usize, tokens: &Range<usize>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for (i, part) in input.parts.iter().enumerate() {
+        // Windows move with their query: the first and the last one's reach over those between.
+        let sight = sights[i][tokens.start].or(sights[i][tokens.end - 1]);
+        let runs = part.runs[chunk].iter().flat_map(|&run| sight.clip(run));
+        pieces.extend(runs.map(|run| Piece { part: i, run }));
+    }
+    pieces
+}

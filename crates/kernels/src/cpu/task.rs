@@ -1,0 +1,431 @@
+//! One task: the queries of a unit over the rows of a split.
+
+#![allow(unsafe_code)] // The loops of `inner` and `softmax` over a thread's own memory, and results that no other writes.
+
+use super::inner::{self, Ahead, Lines, Queries, Turned};
+use super::plan::{Plan, Unit};
+use super::planes::{Raw, Rows, Side};
+use super::simd::Simd;
+use super::softmax::{Cap, Softmax, Weigh};
+use super::tile::{Cursor, ROWS, Tile};
+use super::unpack::{BF16, F16, F32, Factors, Unpack};
+use kvlab_core::EMPTY_LSE;
+use kvlab_store::codec::{Code, Scales, hadamard};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What all tasks read, and where their results go.
+pub struct Job {
+    pub plan: Plan,
+    /// `[tokens, query heads, key]`, f32.
+    pub q: Raw,
+    pub scale: f32,
+    pub softcap: Option<f32>,
+    pub parts: Vec<Option<Rows>>,
+    pub sinks: Option<Vec<f32>>,
+    pub results: Results,
+    /// The next task that nobody does yet.
+    pub next: AtomicUsize,
+}
+
+/// Memory for results. Every task writes its own part of it.
+pub struct Results {
+    /// `[tokens, query heads, value]`.
+    pub out: *mut f32,
+    /// `[tokens, query heads]`.
+    pub lse: Option<*mut f32>,
+    /// Results of splits.
+    pub partials: *mut f32,
+}
+
+// SAFETY: tasks write to places of their own; the last split of a unit reads what the others wrote, after the count of
+// splits that are left said so.
+unsafe impl Sync for Job {}
+
+/// A thread's memory, cut up.
+struct Memory {
+    /// Queries as they are and rotated, `[heads, queries, key_stride]`.
+    q: [*mut f32; 2],
+    scores: *mut f32,
+    rows: *mut f32,
+    columns: *mut f32,
+    /// `[heads, queries, value_stride]`.
+    sums: *mut f32,
+    factors: [[*mut f32; 2]; 2],
+}
+
+impl Memory {
+    fn new(plan: &Plan, memory: &mut Vec<f32>) -> Self {
+        if memory.len() < plan.room.thread() {
+            memory.resize(plan.room.thread(), 0.0);
+        }
+        let mut at = memory.as_mut_ptr();
+        // A line of the cache begins each part.
+        at = at.wrapping_add(at.align_offset(64));
+        let mut take = |n: usize| {
+            let part = at;
+            at = at.wrapping_add(n.next_multiple_of(16));
+            part
+        };
+        let room = plan.room;
+        let mut pair = |n: usize| [take(n), take(n)];
+        Self {
+            q: pair(room.queries),
+            factors: room.factors.map(&mut pair),
+            scores: take(room.scores),
+            rows: take(room.rows),
+            columns: take(room.columns),
+            sums: take(room.sums),
+        }
+    }
+}
+
+/// Does tasks until there are none left.
+///
+/// # Safety
+/// The processor has `S`, and [`Results`] have room.
+pub unsafe fn work<S: Simd>(job: &Job, memory: &mut Vec<f32>) {
+    let memory = Memory::new(&job.plan, memory);
+    let mut states = Vec::new();
+    while let Some(&(unit, split)) = job.plan.tasks.get(job.next.fetch_add(1, Ordering::Relaxed)) {
+        let mut task = Task {
+            job,
+            unit: &job.plan.units[unit],
+            memory: &memory,
+            states: &mut states,
+            rotated: None,
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            task.begin();
+            task.attend::<S>(split);
+            task.end(split);
+        }
+    }
+}
+
+struct Task<'a> {
+    job: &'a Job,
+    unit: &'a Unit,
+    memory: &'a Memory,
+    /// `[heads, queries]`.
+    states: &'a mut Vec<Softmax>,
+    /// How many numbers of the sums are rotated together.
+    rotated: Option<usize>,
+}
+
+impl Task<'_> {
+    /// Query number `i` of a head: its token and its query head.
+    fn query(&self, head: usize, i: usize) -> (usize, usize) {
+        let group = self.job.plan.shape.group;
+        (self.unit.tokens.start + i / group, head * group + i % group)
+    }
+
+    /// Empties the sums, and brings the queries into order.
+    unsafe fn begin(&mut self) {
+        let (shape, unit) = (self.job.plan.shape, self.unit);
+        let all = unit.heads.len() * unit.queries;
+        self.states.clear();
+        self.states.resize(all, Softmax::EMPTY);
+        // With powers of two instead of e; a soft cap comes in between.
+        let scale = match self.job.softcap {
+            Some(cap) => self.job.scale / cap,
+            None => self.job.scale * std::f32::consts::LOG2_E,
+        };
+        let rotated = self.job.parts.iter().flatten().find_map(|rows| rows.key.rotated);
+        // SAFETY: the memory has room for all queries and sums of a unit, and the query tensor has that shape.
+        unsafe {
+            self.memory.sums.write_bytes(0, all * shape.value_stride);
+            for i in 0..all {
+                let (token, head) = self.query(unit.heads.start + i / unit.queries, i % unit.queries);
+                let from = std::slice::from_raw_parts(self.job.q.at(token, head).cast::<f32>(), shape.key);
+                let to = std::slice::from_raw_parts_mut(self.memory.q[0].add(i * shape.key_stride), shape.key_stride);
+                to[shape.key..].fill(0.0);
+                to.iter_mut().zip(from).for_each(|(to, x)| *to = x * scale);
+                if let Some(n) = rotated {
+                    let other = self.memory.q[1].add(i * shape.key_stride);
+                    let other = std::slice::from_raw_parts_mut(other, shape.key_stride);
+                    other.copy_from_slice(to);
+                    hadamard::rotate_blocks(&mut other[..shape.key], n);
+                }
+            }
+        }
+    }
+
+    unsafe fn attend<S: Simd>(&mut self, split: usize) {
+        let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), self.job.plan.tile);
+        let (mut tile, mut next) = (Tile::new(), Tile::new());
+        cursor.fill(&mut tile);
+        while tile.len > 0 {
+            cursor.fill(&mut next);
+            if let Some(rows) = &self.job.parts[tile.part] {
+                self.turn(rows.rotated_values());
+                // SAFETY: the caller's promise; `Rows` has looked at the slots.
+                unsafe { self.tile::<S>(rows, &tile, &next) };
+            }
+            std::mem::swap(&mut tile, &mut next);
+        }
+    }
+
+    /// Turns the sums so far, if the next rows are rotated and they are not, or the other way round.
+    fn turn(&mut self, rotated: Option<usize>) {
+        if self.rotated == rotated {
+            return;
+        }
+        let shape = self.job.plan.shape;
+        // The matrix is its own inverse.
+        if let Some(n) = self.rotated.or(rotated) {
+            for i in 0..self.states.len() {
+                // SAFETY: the memory has room for the sums of every query.
+                let sums = unsafe {
+                    std::slice::from_raw_parts_mut(self.memory.sums.add(i * shape.value_stride), shape.value)
+                };
+                hadamard::rotate_blocks(sums, n);
+            }
+        }
+        self.rotated = rotated;
+    }
+
+    unsafe fn tile<S: Simd>(&mut self, rows: &Rows, tile: &Tile, next: &Tile) {
+        let (plan, unit, memory) = (&self.job.plan, self.unit, self.memory);
+        let (shape, queries) = (plan.shape, unit.queries);
+        let next_rows = self.job.parts[next.part].as_ref().filter(|_| next.len > 0);
+        let factors = memory.factors.map(|[scale, zero]| Factors {
+            scale,
+            zero,
+            first: unit.heads.start,
+            heads: unit.heads.len(),
+        });
+        // SAFETY: the caller's promise; the memory was measured for these.
+        unsafe {
+            factors[0].read::<S>(&rows.key, tile);
+            if let Some(value) = &rows.value {
+                factors[1].read::<S>(value, tile);
+            }
+            for (i, head) in unit.heads.clone().enumerate() {
+                let first = |memory: *mut f32, stride| Queries {
+                    first: memory.add(i * queries * stride),
+                    stride,
+                    count: queries,
+                };
+                let q = first(memory.q[usize::from(rows.key.rotated.is_some())], shape.key_stride);
+                let sums = first(memory.sums, shape.value_stride);
+                let mut at = [[std::ptr::null(); ROWS]; 4];
+                let [keys_at, values_at, soon, values_soon] = &mut at;
+                let mut keys = self.lines::<S>(&rows.key, tile, head, &factors[0], keys_at, plan.columns);
+                keys.ahead = ahead(next_rows.map(|rows| &rows.key), next, head, soon);
+                self.scores::<S>(keys, q);
+                self.weigh::<S>(tile, i * queries, sums);
+                let values = match &rows.value {
+                    None => Lines {
+                        vectors: shape.value.div_ceil(S::LANES),
+                        ahead: Ahead::NOTHING,
+                        ..keys
+                    },
+                    Some(value) => {
+                        let mut values = self.lines::<S>(value, tile, head, &factors[1], values_at, false);
+                        let next = next_rows.and_then(|rows| rows.value.as_ref()).zip(Some(next));
+                        values.ahead = next.map_or(Ahead::NOTHING, |(side, next)| {
+                            ahead(Some(side), next, head, values_soon)
+                        });
+                        values
+                    }
+                };
+                inner::add_rows::<S>(values, memory.scores, sums);
+            }
+        }
+    }
+
+    /// Where the rows of a head lie: in the plane, if the loops can read them there, or unpacked.
+    unsafe fn lines<'l, S: Simd>(
+        &self,
+        side: &Side,
+        tile: &Tile,
+        head: usize,
+        factors: &Factors,
+        at: &'l mut [*const u8; ROWS],
+        once: bool,
+    ) -> Lines<'l> {
+        let format = match side.code {
+            Code::F32 => F32,
+            Code::F16 => F16,
+            _ => BF16,
+        };
+        let float = matches!(side.code, Code::F32 | Code::F16 | Code::Bf16);
+        let few = once || format == F32 || self.unit.queries <= 2 * S::QUERIES;
+        let direct = float && side.scales == Scales::None && side.dim.is_multiple_of(S::LANES) && few;
+        if direct {
+            for (at, &slot) in at.iter_mut().zip(&tile.slots[..tile.len]) {
+                *at = side.codes.at(slot, head);
+            }
+        } else {
+            let (to, stride) = (self.memory.rows, side.dim.next_multiple_of(16));
+            let unpack = Unpack {
+                side,
+                tile,
+                head,
+                factors,
+                to,
+                stride,
+            };
+            // SAFETY: the caller's promise; there is room for a tile.
+            unsafe { unpack.call::<S>() };
+            for (i, at) in at.iter_mut().enumerate().take(tile.len) {
+                *at = to.wrapping_add(i * stride).cast_const().cast();
+            }
+        }
+        Lines {
+            format: if direct { format } else { F32 },
+            rows: padded(at, tile.len),
+            len: tile.len,
+            vectors: side.dim.div_ceil(S::LANES),
+            ahead: Ahead::NOTHING,
+        }
+    }
+
+    /// Scores of all queries of a head.
+    unsafe fn scores<S: Simd>(&self, keys: Lines<'_>, q: Queries) {
+        let (plan, memory) = (&self.job.plan, self.memory);
+        // SAFETY: the caller's promise; the memory was measured for these.
+        unsafe {
+            if !plan.columns {
+                return inner::scores::<S>(keys, q, memory.scores);
+            }
+            inner::columns::<S>(keys, memory.columns);
+            let turned = Turned {
+                columns: memory.columns,
+                rows: keys.len,
+                dim: plan.shape.key,
+            };
+            inner::column_scores::<S>(turned, q, memory.scores);
+        }
+    }
+
+    /// Scores to weights: soft cap, mask, softmax. `first` is the head's first query among those of all heads.
+    unsafe fn weigh<S: Simd>(&mut self, tile: &Tile, first: usize, sums: Queries) {
+        let shape = self.job.plan.shape;
+        let sights = &self.job.plan.sights[tile.part];
+        let (begin, end) = tile.ends();
+        for i in 0..self.unit.queries {
+            // SAFETY: the memory has ROWS scores and the sums of each query.
+            unsafe {
+                let scores = self.memory.scores.add(i * ROWS);
+                if let Some(cap) = self.job.softcap {
+                    let rows = tile.len;
+                    S::call(Cap { scores, rows, cap });
+                }
+                let all = std::slice::from_raw_parts_mut(scores, ROWS);
+                all[tile.len..tile.len.next_multiple_of(16)].fill(f32::NEG_INFINITY);
+                let sight = &sights[self.unit.tokens.start + i / shape.group];
+                if !sight.sees_all(begin, end) {
+                    for (score, &position) in all.iter_mut().zip(&tile.positions[..tile.len]) {
+                        if !sight.sees(position) {
+                            *score = f32::NEG_INFINITY;
+                        }
+                    }
+                }
+                S::call(Weigh {
+                    scores,
+                    rows: tile.len,
+                    state: &mut self.states[first + i],
+                    sums: sums.first.add(i * sums.stride),
+                    vectors: shape.value.div_ceil(S::LANES),
+                });
+            }
+        }
+    }
+
+    /// Hands the results in; the last split of a unit puts all of them together.
+    unsafe fn end(&mut self, split: usize) {
+        self.turn(None);
+        let (plan, unit) = (&self.job.plan, self.unit);
+        if unit.splits == 1 {
+            // SAFETY: the sums are this thread's.
+            return unsafe { self.write() };
+        }
+        // SAFETY: every split has room of its own among the partial results, and the last one, which reads them all,
+        // has seen that the others are done.
+        unsafe {
+            self.partial(split)
+                .copy_from_nonoverlapping(self.memory.sums, self.states.len() * plan.shape.value_stride);
+            let states = self.partial(split).add(self.states.len() * plan.shape.value_stride);
+            states
+                .cast::<Softmax>()
+                .copy_from_nonoverlapping(self.states.as_ptr(), self.states.len());
+            if unit.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+                return;
+            }
+            for other in (0..unit.splits).filter(|&other| other != split) {
+                self.merge(self.partial(other));
+            }
+            self.write();
+        }
+    }
+
+    fn partial(&self, split: usize) -> *mut f32 {
+        let at = (self.unit.partial + split) * self.job.plan.room.partial;
+        self.job.results.partials.wrapping_add(at)
+    }
+
+    unsafe fn merge(&mut self, other: *const f32) {
+        let stride = self.job.plan.shape.value_stride;
+        // SAFETY: a partial result has the sums and then the states of all queries.
+        unsafe {
+            let states = other.add(self.states.len() * stride).cast::<Softmax>();
+            for (i, state) in self.states.iter_mut().enumerate() {
+                let (merged, [own, share]) = state.merge(states.add(i).read());
+                *state = merged;
+                let sums = std::slice::from_raw_parts_mut(self.memory.sums.add(i * stride), stride);
+                let other = std::slice::from_raw_parts(other.add(i * stride), stride);
+                let pairs = sums.iter_mut().zip(other);
+                pairs.for_each(|(sum, x)| *sum = *sum * own + x * share);
+            }
+        }
+    }
+
+    /// Divides by the sum of the weights.
+    unsafe fn write(&self) {
+        let (shape, unit, results) = (self.job.plan.shape, self.unit, &self.job.results);
+        for (i, &state) in self.states.iter().enumerate() {
+            let (token, head) = self.query(unit.heads.start + i / unit.queries, i % unit.queries);
+            // A learned sink is one more score, without a value.
+            let sink = self.job.sinks.as_ref().map_or(Softmax::EMPTY, |sinks| Softmax {
+                max: sinks[head] * std::f32::consts::LOG2_E,
+                sum: 1.0,
+            });
+            let (state, [share, _]) = state.merge(sink);
+            let nothing = state.max == f32::NEG_INFINITY && state.sum == 0.0;
+            let factor = if nothing { 0.0 } else { share / state.sum };
+            let at = token * shape.heads * shape.group + head;
+            // SAFETY: this task alone writes the results of its queries, and they have this shape.
+            unsafe {
+                let sums = std::slice::from_raw_parts(self.memory.sums.add(i * shape.value_stride), shape.value);
+                let out = std::slice::from_raw_parts_mut(results.out.add(at * shape.value), shape.value);
+                out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factor);
+                if let Some(lse) = results.lse {
+                    lse.add(at).write(match nothing {
+                        true => EMPTY_LSE,
+                        false => (state.max + state.sum.log2()) * std::f32::consts::LN_2,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The loops take rows four or sixteen at a time: the last one again.
+fn padded(at: &mut [*const u8; ROWS], len: usize) -> &[*const u8; ROWS] {
+    let last = at[len.saturating_sub(1)];
+    at[len..len.next_multiple_of(16)].fill(last);
+    at
+}
+
+fn ahead<'l>(side: Option<&Side>, next: &Tile, head: usize, at: &'l mut [*const u8; ROWS]) -> Ahead<'l> {
+    let Some(side) = side else { return Ahead::NOTHING };
+    for (at, &slot) in at.iter_mut().zip(&next.slots[..next.len]) {
+        *at = side.codes.at(slot, head);
+    }
+    Ahead {
+        rows: &at[..next.len],
+        width: side.codes.dims[2] * side.codes.dtype.size(),
+    }
+}

@@ -1,0 +1,138 @@
+//! Rows in tiles: what the loops look at together.
+
+use kvlab_store::Run;
+use std::ops::Range;
+
+/// The most rows of a tile.
+pub const ROWS: usize = 64;
+
+/// Some rows of one part, in order of position.
+pub struct Tile {
+    pub part: usize,
+    pub len: usize,
+    pub slots: [usize; ROWS],
+    pub positions: [usize; ROWS],
+}
+
+impl Tile {
+    pub fn new() -> Self {
+        Self {
+            part: 0,
+            len: 0,
+            slots: [0; ROWS],
+            positions: [0; ROWS],
+        }
+    }
+
+    /// First and last position.
+    pub fn ends(&self) -> (usize, usize) {
+        (self.positions[0], self.positions[self.len.saturating_sub(1)])
+    }
+}
+
+/// A run of rows of a part.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    pub part: usize,
+    pub run: Run,
+}
+
+/// Goes through some of the rows of several pieces, counted from the first one.
+pub struct Cursor<'a> {
+    pieces: &'a [Piece],
+    /// Rows of the first piece that are done.
+    skip: usize,
+    left: usize,
+    /// Rows of a tile.
+    most: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(mut pieces: &'a [Piece], rows: Range<usize>, most: usize) -> Self {
+        let mut skip = rows.start;
+        while let [first, rest @ ..] = pieces
+            && skip >= first.run.len
+        {
+            skip -= first.run.len;
+            pieces = rest;
+        }
+        Self {
+            pieces,
+            skip,
+            left: rows.len(),
+            most: most.min(ROWS),
+        }
+    }
+
+    /// Fills a tile with the next rows; an empty one at the end.
+    pub fn fill(&mut self, tile: &mut Tile) {
+        tile.len = 0;
+        while let [Piece { part, run }, rest @ ..] = self.pieces {
+            if self.left == 0 || tile.len == self.most || (tile.len > 0 && *part != tile.part) {
+                return;
+            }
+            tile.part = *part;
+            let n = (run.len - self.skip).min(self.left).min(self.most - tile.len);
+            for i in 0..n {
+                tile.slots[tile.len + i] = run.slot + self.skip + i;
+                tile.positions[tile.len + i] = run.position + self.skip + i;
+            }
+            tile.len += n;
+            self.left -= n;
+            self.skip += n;
+            if self.skip == run.len {
+                self.pieces = rest;
+                self.skip = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces() -> Vec<Piece> {
+        let piece = |part, slot, position, len| Piece {
+            part,
+            run: Run { slot, position, len },
+        };
+        vec![
+            piece(0, 10, 0, 5),
+            piece(0, 40, 5, 70),
+            piece(0, 7, 75, 1),
+            piece(1, 0, 76, 3),
+        ]
+    }
+
+    /// Every row once, in order, whatever is cut.
+    #[test]
+    fn no_row_is_lost() {
+        let pieces = pieces();
+        for most in [1, 3, 16, 64] {
+            for end in 0..=79 {
+                for start in 0..=end {
+                    let mut cursor = Cursor::new(&pieces, start..end, most);
+                    let mut tile = Tile::new();
+                    let mut seen = Vec::new();
+                    loop {
+                        cursor.fill(&mut tile);
+                        if tile.len == 0 {
+                            break;
+                        }
+                        assert!(tile.len <= most);
+                        for (&slot, &position) in tile.slots[..tile.len].iter().zip(&tile.positions) {
+                            let run = pieces
+                                .iter()
+                                .find(|p| p.run.from(position).is_some_and(|r| r.position == position));
+                            let run = run.map(|p| (p.part, p.run.slot + position - p.run.position));
+                            assert_eq!(run, Some((tile.part, slot)));
+                            seen.push(position);
+                        }
+                    }
+                    assert_eq!(seen, (start..end).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}

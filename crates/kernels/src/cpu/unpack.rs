@@ -1,0 +1,357 @@
+//! Packed rows to f32 numbers.
+
+#![allow(unsafe_code)] // Loads of vectors through pointers into planes, whose sizes `Side` has checked.
+
+use super::planes::{Raw, Side};
+use super::simd::portable::half;
+use super::simd::{Op, Simd};
+use super::tile::Tile;
+use burn::tensor::DType;
+use kvlab_store::codec::{Code, Scales};
+
+/// Formats as constants, for loops that are compiled for each of them.
+pub const F32: u8 = 0;
+pub const F16: u8 = 1;
+pub const BF16: u8 = 2;
+const E4M3: u8 = 3;
+const E5M2: u8 = 4;
+const INT8: u8 = 5;
+const INT4: u8 = 6;
+const INT2: u8 = 7;
+
+/// Vector number `i` of a row.
+///
+/// # Safety
+/// The row has it, and the processor has `S`.
+#[inline(always)]
+pub unsafe fn vector<S: Simd, const K: u8>(row: *const u8, i: usize) -> S::V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let i = i * S::LANES;
+        match K {
+            F32 => S::load(row.cast::<f32>().add(i)),
+            F16 => S::f16(row.add(2 * i)),
+            BF16 => S::bf16(row.add(2 * i)),
+            E4M3 => S::e4m3(row.add(i)),
+            E5M2 => S::e5m2(row.add(i)),
+            INT8 => S::codes8(row.add(i)),
+            INT4 => S::codes4(row.add(i / 2)),
+            _ => S::codes2(row.add(i / 4)),
+        }
+    }
+}
+
+/// Number `i` of a row before it is scaled.
+unsafe fn number(code: Code, row: *const u8, i: usize) -> f32 {
+    // SAFETY: the caller promises that the row has it.
+    unsafe {
+        let bits = |bits: usize| *row.add(i * bits / 8) >> (i * bits % 8) & ((1_u16 << bits) - 1) as u8;
+        match code {
+            Code::F32 => row.cast::<f32>().add(i).read_unaligned(),
+            Code::F16 => half(row.cast::<u16>().add(i).read_unaligned()),
+            Code::Bf16 => f32::from_bits(u32::from(row.cast::<u16>().add(i).read_unaligned()) << 16),
+            Code::E5m2 => half(u16::from(*row.add(i)) << 8),
+            Code::E4m3 => {
+                let code = u16::from(*row.add(i));
+                match code & 0x7F {
+                    0x7F => f32::NAN,
+                    size => half((code & 0x80) << 8 | size << 7) * 256.0,
+                }
+            }
+            Code::Int { bits: n, .. } => f32::from(bits(n as usize)),
+        }
+    }
+}
+
+/// Numbers of a float plane, side by side, to f32.
+#[inline(always)]
+unsafe fn widen<S: Simd>(from: *const u8, dtype: DType, n: usize, to: *mut f32) {
+    // SAFETY: the caller promises `n` numbers and room for them.
+    unsafe {
+        if dtype == DType::F32 {
+            return to.copy_from_nonoverlapping(from.cast(), n);
+        }
+        let whole = n / S::LANES;
+        for i in 0..whole {
+            S::store(to.add(i * S::LANES), S::f16(from.add(2 * i * S::LANES)));
+        }
+        for i in whole * S::LANES..n {
+            to.add(i).write(half(from.cast::<u16>().add(i).read_unaligned()));
+        }
+    }
+}
+
+/// Room for the scales and zero points of a tile, as f32.
+#[derive(Clone, Copy)]
+pub struct Factors {
+    pub scale: *mut f32,
+    pub zero: *mut f32,
+    /// The heads that it is for.
+    pub first: usize,
+    pub heads: usize,
+}
+
+impl Factors {
+    /// Numbers of each of the two, for tiles of so many rows of vectors of `dim` numbers.
+    pub fn room(scales: Scales, dim: usize, rows: usize, heads: usize) -> usize {
+        match scales {
+            Scales::None => 0,
+            Scales::Along(group) => rows * heads * (dim / group.unwrap_or(dim).max(1)),
+            Scales::Across(_) => dim,
+        }
+    }
+
+    /// Reads those of all heads, where each row has its own.
+    ///
+    /// # Safety
+    /// There is [`room`](Self::room), the slots are inside of the planes, and the processor has `S`.
+    pub unsafe fn read<S: Simd>(&self, side: &Side, tile: &Tile) {
+        if !matches!(side.scales, Scales::Along(_)) {
+            return;
+        }
+        for (raw, to) in [(&side.scale, self.scale), (&side.zero, self.zero)] {
+            if let Some(raw) = raw {
+                let factors = self;
+                // SAFETY: the caller's promise.
+                unsafe { S::call(ReadPlane { factors, raw, tile, to }) };
+            }
+        }
+    }
+}
+
+struct ReadPlane<'a> {
+    factors: &'a Factors,
+    raw: &'a Raw,
+    tile: &'a Tile,
+    to: *mut f32,
+}
+
+impl Op for ReadPlane<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Self { factors, raw, tile, to } = self;
+        let width = raw.dims[2];
+        let together = raw.dense() && factors.heads == raw.dims[1];
+        let n = factors.heads * width;
+        let mut row = 0;
+        while row < tile.len {
+            let slot = tile.slots[row];
+            let mut rows = 1;
+            while together && row + rows < tile.len && tile.slots[row + rows] == slot + rows {
+                rows += 1;
+            }
+            // SAFETY: rows that follow each other without a gap, and heads, as far as they do.
+            unsafe {
+                match raw.heads_touch() {
+                    true => widen::<S>(raw.at(slot, factors.first), raw.dtype, rows * n, to.add(row * n)),
+                    false => {
+                        for head in 0..factors.heads {
+                            let from = raw.at(slot, factors.first + head);
+                            widen::<S>(from, raw.dtype, width, to.add(row * n + head * width));
+                        }
+                    }
+                }
+            }
+            row += rows;
+        }
+    }
+}
+
+/// Writes the rows of a head as f32, `stride` numbers from one to the next, with zeros up to a whole vector.
+#[derive(Clone, Copy)]
+pub struct Unpack<'a> {
+    pub side: &'a Side,
+    pub tile: &'a Tile,
+    pub head: usize,
+    pub factors: &'a Factors,
+    pub to: *mut f32,
+    pub stride: usize,
+}
+
+impl Unpack<'_> {
+    /// Does it.
+    ///
+    /// # Safety
+    /// The tile's slots are inside of the planes, the factors have been read, `to` has room for all rows, and the
+    /// processor has `S`.
+    pub unsafe fn call<S: Simd>(self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.side.code {
+                Code::F32 => S::call(UnpackAs::<F32>(self)),
+                Code::F16 => S::call(UnpackAs::<F16>(self)),
+                Code::Bf16 => S::call(UnpackAs::<BF16>(self)),
+                Code::E4m3 => S::call(UnpackAs::<E4M3>(self)),
+                Code::E5m2 => S::call(UnpackAs::<E5M2>(self)),
+                Code::Int { bits: 8, .. } => S::call(UnpackAs::<INT8>(self)),
+                Code::Int { bits: 4, .. } => S::call(UnpackAs::<INT4>(self)),
+                Code::Int { .. } => S::call(UnpackAs::<INT2>(self)),
+            }
+        }
+    }
+}
+
+struct UnpackAs<'a, const K: u8>(Unpack<'a>);
+
+impl<const K: u8> Op for UnpackAs<'_, K> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: the promise of `Unpack::call`.
+        unsafe { rows::<S, K>(self.0) }
+    }
+}
+
+/// What is taken off a code before it is scaled.
+fn middle(code: Code) -> f32 {
+    match code {
+        Code::Int {
+            bits,
+            zero_points: false,
+        } => (1 << (bits - 1)) as f32,
+        _ => 0.0,
+    }
+}
+
+#[inline(always)]
+unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
+    let Unpack {
+        side,
+        tile,
+        head,
+        factors,
+        to,
+        stride,
+    } = unpack;
+    // SAFETY: the caller's promise.
+    unsafe {
+        // No division in the loop: a short row costs less than one.
+        let fits = side.dim.is_multiple_of(S::LANES);
+        let (group, groups, middle) = (side.group(), side.groups(), middle(side.code));
+        let (whole, vectors) = (fits && group.is_multiple_of(S::LANES), group / S::LANES);
+        let mut block = usize::MAX;
+        for row in 0..tile.len {
+            let (slot, to) = (tile.slots[row], to.add(row * stride));
+            let codes = side.codes.at(slot, head);
+            match side.scales {
+                Scales::None => plain::<S, K>(side, codes, to),
+                Scales::Along(_) => {
+                    let at = (row * factors.heads + head - factors.first) * groups;
+                    let (scale, zero) = (factors.scale.add(at), factors.zero.add(at));
+                    if !whole {
+                        one_by_one::<S>(side, codes, scale, zero, to);
+                    } else if side.zero.is_some() {
+                        along::<S, K, true>(codes, scale, zero, (groups, vectors), to);
+                    } else {
+                        along::<S, K, false>(codes, scale, &raw const middle, (groups, vectors), to);
+                    }
+                }
+                Scales::Across(rows) => {
+                    if block != slot / rows {
+                        block = slot / rows;
+                        for (raw, to) in [(&side.scale, factors.scale), (&side.zero, factors.zero)] {
+                            if let Some(raw) = raw {
+                                widen::<S>(raw.at(block, head), raw.dtype, side.dim, to);
+                            }
+                        }
+                    }
+                    match fits {
+                        true => across::<S, K>(side, codes, factors.scale, factors.zero, to),
+                        false => one_by_one::<S>(side, codes, factors.scale, factors.zero, to),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Without scales.
+#[inline(always)]
+unsafe fn plain<S: Simd, const K: u8>(side: &Side, codes: *const u8, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let whole = side.dim / S::LANES;
+        for i in 0..whole {
+            S::store(to.add(i * S::LANES), vector::<S, K>(codes, i));
+        }
+        let first = whole * S::LANES;
+        for i in first..side.dim {
+            to.add(i).write(number(side.code, codes, i));
+        }
+        for i in side.dim..side.dim.next_multiple_of(S::LANES) {
+            to.add(i).write(0.0);
+        }
+    }
+}
+
+/// A scale for each group of whole vectors, and a zero point, or else the code in the middle.
+#[inline(always)]
+unsafe fn along<S: Simd, const K: u8, const ZERO: bool>(
+    codes: *const u8,
+    scale: *const f32,
+    other: *const f32,
+    (groups, vectors): (usize, usize),
+    to: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for group in 0..groups {
+            let scale = S::splat(*scale.add(group));
+            let other = S::splat(*other.add(if ZERO { group } else { 0 }));
+            for i in group * vectors..(group + 1) * vectors {
+                let codes = vector::<S, K>(codes, i);
+                let numbers = match ZERO {
+                    true => S::fma(codes, scale, other),
+                    false => S::mul(S::sub(codes, other), scale),
+                };
+                S::store(to.add(i * S::LANES), numbers);
+            }
+        }
+    }
+}
+
+/// A scale for each number.
+#[inline(always)]
+unsafe fn across<S: Simd, const K: u8>(
+    side: &Side,
+    codes: *const u8,
+    scale: *const f32,
+    zero: *const f32,
+    to: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let middle = S::splat(middle(side.code));
+        for i in 0..side.dim / S::LANES {
+            let at = i * S::LANES;
+            let (codes, scale) = (vector::<S, K>(codes, i), S::load(scale.add(at)));
+            let numbers = match side.zero {
+                Some(_) => S::fma(codes, scale, S::load(zero.add(at))),
+                None => S::mul(S::sub(codes, middle), scale),
+            };
+            S::store(to.add(at), numbers);
+        }
+    }
+}
+
+/// Whatever does not fit vectors.
+unsafe fn one_by_one<S: Simd>(side: &Side, codes: *const u8, scale: *const f32, zero: *const f32, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (middle, group) = (middle(side.code), side.group());
+        for i in 0..side.dim {
+            let (code, scale) = (number(side.code, codes, i), *scale.add(i / group));
+            let number = match side.zero {
+                Some(_) => code * scale + *zero.add(i / group),
+                None => (code - middle) * scale,
+            };
+            to.add(i).write(number);
+        }
+        for i in side.dim..side.dim.next_multiple_of(S::LANES) {
+            to.add(i).write(0.0);
+        }
+    }
+}
