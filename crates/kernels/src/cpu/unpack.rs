@@ -19,6 +19,9 @@ const INT8: u8 = 5;
 const INT4: u8 = 6;
 const INT2: u8 = 7;
 
+/// Vectors of a row, up to which its scales are not looked up number by number.
+const VECTORS: usize = 96;
+
 /// Vector number `i` of a row.
 ///
 /// # Safety
@@ -231,7 +234,13 @@ unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
         // No division in the loop: a short row costs less than one.
         let fits = side.dim.is_multiple_of(S::LANES);
         let (group, groups, middle) = (side.group(), side.groups(), middle(side.code));
-        let (whole, vectors) = (fits && group.is_multiple_of(S::LANES), group / S::LANES);
+        let vectors = side.dim / S::LANES;
+        let whole = fits && group.is_multiple_of(S::LANES) && vectors <= VECTORS;
+        let mut scales = [0; VECTORS];
+        if whole {
+            let groups = scales[..vectors].chunks_mut(group / S::LANES).enumerate();
+            groups.for_each(|(i, scales)| scales.fill(i));
+        }
         let mut block = usize::MAX;
         for row in 0..tile.len {
             let (slot, to) = (tile.slots[row], to.add(row * stride));
@@ -244,9 +253,9 @@ unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
                     if !whole {
                         one_by_one::<S>(side, codes, scale, zero, to);
                     } else if side.zero.is_some() {
-                        along::<S, K, true>(codes, scale, zero, (groups, vectors), to);
+                        along::<S, K, true>(codes, scale, zero, &scales[..vectors], to);
                     } else {
-                        along::<S, K, false>(codes, scale, &raw const middle, (groups, vectors), to);
+                        along::<S, K, false>(codes, scale, &raw const middle, &scales[..vectors], to);
                     }
                 }
                 Scales::Across(rows) => {
@@ -287,28 +296,26 @@ unsafe fn plain<S: Simd, const K: u8>(side: &Side, codes: *const u8, to: *mut f3
     }
 }
 
-/// A scale for each group of whole vectors, and a zero point, or else the code in the middle.
+/// A scale for each vector (`scales` says which), and a zero point, or else the code in the middle.
 #[inline(always)]
 unsafe fn along<S: Simd, const K: u8, const ZERO: bool>(
     codes: *const u8,
     scale: *const f32,
     other: *const f32,
-    (groups, vectors): (usize, usize),
+    scales: &[usize],
     to: *mut f32,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        for group in 0..groups {
+        for (i, &group) in scales.iter().enumerate() {
             let scale = S::splat(*scale.add(group));
             let other = S::splat(*other.add(if ZERO { group } else { 0 }));
-            for i in group * vectors..(group + 1) * vectors {
-                let codes = vector::<S, K>(codes, i);
-                let numbers = match ZERO {
-                    true => S::fma(codes, scale, other),
-                    false => S::mul(S::sub(codes, other), scale),
-                };
-                S::store(to.add(i * S::LANES), numbers);
-            }
+            let codes = vector::<S, K>(codes, i);
+            let numbers = match ZERO {
+                true => S::fma(codes, scale, other),
+                false => S::mul(S::sub(codes, other), scale),
+            };
+            S::store(to.add(i * S::LANES), numbers);
         }
     }
 }
