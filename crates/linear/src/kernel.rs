@@ -3,13 +3,16 @@
 //! | instruction set | quantised formats | floats |
 //! |---|---|---|
 //! | portable, NEON, AVX2 | `portable`: a block is unpacked to f32 | the same |
-//! | AVX-512 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers |
+//! | AVX-512, few rows | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers |
+//! | AVX-512, more | `unpacked`: two panels are unpacked to f32 | the same |
 
 #[cfg(target_arch = "x86_64")]
 mod float;
 #[cfg(target_arch = "x86_64")]
 mod integer;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod unpacked;
 
 use crate::input::{Codes, Floats};
 use crate::output::Output;
@@ -19,6 +22,9 @@ use std::ops::Range;
 
 /// Most rows that a kernel takes at once; more are cut up, and so a weight is unpacked once for these.
 pub(crate) const ROWS: usize = 8;
+
+/// From so many rows on, unpacking a weight pays.
+const UNPACK: usize = 2 * ROWS;
 
 /// A part of a product: what one thread does at a time.
 pub(crate) struct Part<'a> {
@@ -36,7 +42,8 @@ pub(crate) struct Input<'a> {
 impl<'a> Input<'a> {
     /// Prepares `x`, `[rows, cols]`.
     pub(crate) fn new(isa: Isa, weights: &[&Packed], x: &'a [f32], cols: usize) -> Self {
-        let integers = weights.iter().filter(|w| by_integers(isa, w.format())).count();
+        let rows = x.len() / cols;
+        let integers = weights.iter().filter(|w| by_integers(isa, w.format(), rows)).count();
         Self {
             floats: (integers < weights.len()).then(|| Floats::new(x, cols)),
             codes: (integers > 0).then(|| codes(x, cols)),
@@ -44,9 +51,13 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Whether a format is multiplied in integers.
-fn by_integers(isa: Isa, format: Format) -> bool {
-    isa >= Isa::Avx512 && !matches!(format, Format::F32 | Format::F16 | Format::BF16)
+fn is_float(format: Format) -> bool {
+    matches!(format, Format::F32 | Format::F16 | Format::BF16)
+}
+
+/// Whether so many rows of activations are multiplied in integers.
+fn by_integers(isa: Isa, format: Format, rows: usize) -> bool {
+    isa >= Isa::Avx512 && !is_float(format) && rows < UNPACK
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -70,9 +81,11 @@ pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
     unsafe {
         match (&input.codes, &input.floats) {
             #[cfg(target_arch = "x86_64")]
-            (Some(x), _) if by_integers(isa, part.weight.format()) => integer::compute(part, x),
+            (Some(x), _) if !is_float(part.weight.format()) => integer::compute(part, x),
             #[cfg(target_arch = "x86_64")]
-            (_, Some(x)) if isa >= Isa::Avx512 => float::compute(part, x),
+            (_, Some(x)) if isa >= Isa::Avx512 && is_float(part.weight.format()) => float::compute(part, x),
+            #[cfg(target_arch = "x86_64")]
+            (_, Some(x)) if isa >= Isa::Avx512 => unpacked::compute(part, x),
             (_, Some(x)) => portable::compute(isa, part, x),
             (_, None) => unreachable!("prepared for this weight"),
         }

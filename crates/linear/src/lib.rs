@@ -19,6 +19,10 @@
 mod apply;
 mod error;
 mod format;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "codes are multiplied on x86-64 only")
+)]
 mod input;
 mod kernel;
 mod layout;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 ///
 /// Nothing is transposed at loading, and a tied head shares the embedding's memory.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each weight")]
 pub(crate) enum Weight {
     /// On any device.
     Tensor(Tensor<2>),

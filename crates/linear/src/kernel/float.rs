@@ -4,16 +4,16 @@
 use super::{Part, ROWS};
 use crate::Format;
 use crate::input::Floats;
-use crate::layout::{BF16, F16, F32, Layout, PANEL};
+use crate::layout::{BF16, F16, F32, Layout, Line, PANEL};
 use std::arch::x86_64::*;
 
 /// Panels that are read together for few rows, so that additions do not wait for each other.
 const MANY: usize = 4;
 /// For eight rows; more would not fit the registers.
-const SOME: usize = 2;
+pub(super) const SOME: usize = 2;
 
 /// How columns become f32.
-trait Columns: Layout {
+pub(super) trait Columns: Layout {
     /// Columns `2 i` and `2 i + 1` of a panel.
     ///
     /// # Safety
@@ -25,7 +25,10 @@ impl Columns for F32 {
     #[inline(always)]
     unsafe fn pair(panel: *const u8, i: usize) -> [__m512; 2] {
         // SAFETY: passed on to the caller.
-        unsafe { std::array::from_fn(|k| _mm512_loadu_ps(panel.add((2 * i + k) * 64).cast())) }
+        unsafe {
+            let first = panel.add(i * 128).cast();
+            [_mm512_loadu_ps(first), _mm512_loadu_ps(first.add(16))]
+        }
     }
 }
 
@@ -33,7 +36,13 @@ impl Columns for F16 {
     #[inline(always)]
     unsafe fn pair(panel: *const u8, i: usize) -> [__m512; 2] {
         // SAFETY: passed on to the caller.
-        unsafe { std::array::from_fn(|k| _mm512_cvtph_ps(_mm256_loadu_si256(panel.add((2 * i + k) * 32).cast()))) }
+        unsafe {
+            let both = _mm512_loadu_si512(panel.add(i * 64).cast());
+            [
+                _mm512_cvtph_ps(_mm512_castsi512_si256(both)),
+                _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(both)),
+            ]
+        }
     }
 }
 
@@ -44,7 +53,10 @@ impl Columns for BF16 {
         unsafe {
             let both = _mm512_loadu_si512(panel.add(i * 64).cast());
             let upper = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-            [_mm512_slli_epi32::<16>(both), upper].map(|bits| _mm512_castsi512_ps(bits))
+            [
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)),
+                _mm512_castsi512_ps(upper),
+            ]
         }
     }
 }
@@ -68,37 +80,45 @@ pub(super) unsafe fn compute(part: &Part<'_>, x: &Floats<'_>) {
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 unsafe fn all_rows<L: Columns>(part: &Part<'_>, x: &Floats<'_>) {
+    let most = if x.rows() < ROWS { MANY } else { SOME };
+    let codes = |panel: usize| part.weight.panel(panel).codes;
     let mut panel = part.panels.start;
     while panel < part.panels.end {
-        let left = part.panels.end - panel;
-        let panels = if left >= MANY {
-            MANY
-        } else if left >= SOME {
-            SOME
-        } else {
-            1
+        // SAFETY: passed on to the caller.
+        panel += unsafe {
+            match most.min(part.panels.end - panel) {
+                MANY => panels::<L, MANY>(part, panel, std::array::from_fn(|i| codes(panel + i)), x),
+                SOME.. => panels::<L, SOME>(part, panel, std::array::from_fn(|i| codes(panel + i)), x),
+                _ => panels::<L, 1>(part, panel, [codes(panel)], x),
+            }
         };
-        let mut row = 0;
-        while row < x.rows() {
-            // SAFETY: passed on to the caller.
-            row += unsafe {
-                match (panels, x.rows() - row) {
-                    (MANY, 1) => some_rows::<L, MANY, 1>(part, panel, x, row),
-                    (MANY, 2..=3) => some_rows::<L, MANY, 2>(part, panel, x, row),
-                    (MANY, 4..=7) => some_rows::<L, MANY, 4>(part, panel, x, row),
-                    (MANY, _) => {
-                        some_rows::<L, SOME, ROWS>(part, panel, x, row);
-                        some_rows::<L, SOME, ROWS>(part, panel + SOME, x, row)
-                    }
-                    (SOME, 1..ROWS) => some_rows::<L, SOME, 1>(part, panel, x, row),
-                    (SOME, _) => some_rows::<L, SOME, ROWS>(part, panel, x, row),
-                    (_, 1..ROWS) => some_rows::<L, 1, 1>(part, panel, x, row),
-                    _ => some_rows::<L, 1, ROWS>(part, panel, x, row),
-                }
-            };
-        }
-        panel += panels;
     }
+}
+
+/// `P` panels from `panel` on, whose codes are given, times all rows; gives back `P`.
+///
+/// # Safety
+/// As [`compute`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(super) unsafe fn panels<L: Columns, const P: usize>(
+    part: &Part<'_>,
+    panel: usize,
+    codes: [&[Line]; P],
+    x: &Floats<'_>,
+) -> usize {
+    let mut row = 0;
+    while row < x.rows() {
+        // SAFETY: passed on to the caller.
+        row += unsafe {
+            match x.rows() - row {
+                1 => some_rows::<L, P, 1>(part, panel, &codes, x, row),
+                2..=3 => some_rows::<L, P, 2>(part, panel, &codes, x, row),
+                ROWS.. if P <= SOME => some_rows::<L, P, ROWS>(part, panel, &codes, x, row),
+                _ => some_rows::<L, P, 4>(part, panel, &codes, x, row),
+            }
+        };
+    }
+    P
 }
 
 /// `P` panels times `R` rows from `row` on; gives back `R`.
@@ -109,24 +129,27 @@ unsafe fn all_rows<L: Columns>(part: &Part<'_>, x: &Floats<'_>) {
 unsafe fn some_rows<L: Columns, const P: usize, const R: usize>(
     part: &Part<'_>,
     panel: usize,
+    codes: &[&[Line]; P],
     x: &Floats<'_>,
     row: usize,
 ) -> usize {
     let rows: [&[f32]; R] = std::array::from_fn(|i| x.row(row + i));
-    let panels: [_; P] = std::array::from_fn(|i| part.weight.panel(panel + i).codes);
     let pairs = rows[0].len() / 2;
     // Later on nothing checks that they are there: 32 columns, or 16 pairs, a block.
-    assert!(panels.iter().all(|codes| codes.len() >= pairs / 16 * L::CODES));
-    let panels = panels.map(|codes| codes.as_ptr().cast::<u8>());
+    assert!(codes.iter().all(|codes| codes.len() >= pairs / 16 * L::CODES));
+    let panels = codes.map(|codes| codes.as_ptr().cast::<u8>());
     let mut sums = [[_mm512_setzero_ps(); P]; R];
     for pair in 0..pairs {
         // SAFETY: the pair is one of those that were asserted to be there; each of the rows has as many.
         unsafe {
-            let weights = panels.map(|panel| L::pair(panel, pair));
-            for (sums, row) in sums.iter_mut().zip(rows) {
+            let mut weights = [[_mm512_setzero_ps(); 2]; P];
+            for (weights, panel) in weights.iter_mut().zip(&panels) {
+                *weights = L::pair(*panel, pair);
+            }
+            for (sums, row) in sums.iter_mut().zip(&rows) {
                 for k in 0..2 {
                     let x = _mm512_set1_ps(*row.get_unchecked(2 * pair + k));
-                    for (sum, weight) in sums.iter_mut().zip(weights) {
+                    for (sum, weight) in sums.iter_mut().zip(&weights) {
                         *sum = _mm512_fmadd_ps(weight[k], x, *sum);
                     }
                 }

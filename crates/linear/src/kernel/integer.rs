@@ -17,7 +17,7 @@ use std::arch::x86_64::*;
 const AHEAD: usize = 4096;
 
 /// How a block becomes codes of a byte and scales.
-trait Integers: Layout {
+pub(super) trait Integers: Layout {
     /// What is subtracted from a code.
     const OFFSET: i32;
     /// Whether the halves of a block have scales of their own.
@@ -105,7 +105,7 @@ unsafe fn some_rows<L: Integers, const R: usize>(
             }
             let weights = L::codes(codes);
             let (scale, minimum) = L::scales(scales, block);
-            for (sum, row) in sums.iter_mut().zip(rows) {
+            for (sum, row) in sums.iter_mut().zip(&rows) {
                 let x = row.get_unchecked(block);
                 *sum = add_block::<L>(*sum, &weights, &scale, minimum, x);
             }
@@ -135,10 +135,14 @@ fn add_block<L: Integers>(
     let step = _mm512_set1_ps(x.scale);
     let mut sum = sum;
     if L::HALVES {
-        for half in 0..2 {
-            let columns = half * 4..half * 4 + 4;
-            let product = dot::<4>(&weights[columns.clone()], x, columns.start, offsets::<L>(x.sums[half]));
-            sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scale[half], step), sum);
+        for (half, scale) in scale.iter().enumerate() {
+            let product = dot::<4>(
+                &weights[half * 4..half * 4 + 4],
+                x,
+                half * 4,
+                offsets::<L>(x.sums[half]),
+            );
+            sum = _mm512_fmadd_ps(product, _mm512_mul_ps(*scale, step), sum);
         }
     } else {
         let both = [
@@ -168,10 +172,10 @@ fn dot<const N: usize>(weights: &[__m512i], x: &CodeBlock, first: usize, offsets
     let mut high = _mm512_set1_epi32(offsets[0]);
     let mut middle = _mm512_setzero_si512();
     let mut low = _mm512_set1_epi32(offsets[1]);
-    for i in 0..N {
-        high = _mm512_dpbusd_epi32(high, weights[i], _mm512_set1_epi32(x.high[first + i]));
-        middle = _mm512_dpbusd_epi32(middle, weights[i], _mm512_set1_epi32(x.middle[first + i]));
-        low = _mm512_dpbusd_epi32(low, weights[i], _mm512_set1_epi32(x.low[first + i]));
+    for (i, weights) in weights.iter().enumerate().take(N) {
+        high = _mm512_dpbusd_epi32(high, *weights, _mm512_set1_epi32(x.high[first + i]));
+        middle = _mm512_dpbusd_epi32(middle, *weights, _mm512_set1_epi32(x.middle[first + i]));
+        low = _mm512_dpbusd_epi32(low, *weights, _mm512_set1_epi32(x.low[first + i]));
     }
     let lower = _mm512_add_epi32(_mm512_slli_epi32::<8>(middle), low);
     let (high, lower) = (_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(lower));
@@ -187,11 +191,13 @@ unsafe fn nibbles(block: *const u8) -> [__m512i; 8] {
     // SAFETY: passed on to the caller.
     unsafe {
         let mask = _mm512_set1_epi8(15);
-        std::array::from_fn(|i| {
-            let line = _mm512_loadu_si512(block.add(i % 4 * 64).cast());
-            let line = if i < 4 { line } else { _mm512_srli_epi16::<4>(line) };
-            _mm512_and_si512(line, mask)
-        })
+        let mut codes = [mask; 8];
+        for i in 0..4 {
+            let line = _mm512_loadu_si512(block.add(i * 64).cast());
+            codes[i] = _mm512_and_si512(line, mask);
+            codes[i + 4] = _mm512_and_si512(_mm512_srli_epi16::<4>(line), mask);
+        }
+        codes
     }
 }
 
@@ -252,7 +258,13 @@ impl Integers for Q8_0 {
     #[inline(always)]
     unsafe fn codes(block: *const u8) -> [__m512i; 8] {
         // SAFETY: passed on to the caller.
-        unsafe { std::array::from_fn(|i| _mm512_loadu_si512(block.add(i * 64).cast())) }
+        unsafe {
+            let mut codes = [_mm512_setzero_si512(); 8];
+            for (i, codes) in codes.iter_mut().enumerate() {
+                *codes = _mm512_loadu_si512(block.add(i * 64).cast());
+            }
+            codes
+        }
     }
 
     #[inline(always)]
@@ -279,9 +291,10 @@ impl Integers for Q4K {
         unsafe {
             let lines = panel.add(block / K_BLOCKS * K_SCALES * 64);
             let group = lines.add(64 + block % K_BLOCKS * PANEL);
-            let integers = |at: *const u8| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())));
-            let scale = _mm512_mul_ps(halves(lines), integers(group));
-            let minimum = _mm512_mul_ps(halves(lines.add(32)), integers(group.add(128)));
+            let scale = _mm512_cvtepu8_epi32(_mm_loadu_si128(group.cast()));
+            let minimum = _mm512_cvtepu8_epi32(_mm_loadu_si128(group.add(128).cast()));
+            let scale = _mm512_mul_ps(halves(lines), _mm512_cvtepi32_ps(scale));
+            let minimum = _mm512_mul_ps(halves(lines.add(32)), _mm512_cvtepi32_ps(minimum));
             ([scale; 2], _mm512_sub_ps(_mm512_setzero_ps(), minimum))
         }
     }
@@ -321,11 +334,12 @@ impl Integers for Q6K {
             let lines = panel.add(block / K_BLOCKS * K_SCALES * 64);
             let group = lines.add(64 + block % K_BLOCKS * 2 * PANEL);
             let whole = halves(lines);
-            let scale = |at: *const u8| {
-                let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
-                _mm512_mul_ps(whole, _mm512_cvtepi32_ps(integers))
-            };
-            ([scale(group), scale(group.add(PANEL))], _mm512_setzero_ps())
+            let mut scale = [whole; 2];
+            for (half, scale) in scale.iter_mut().enumerate() {
+                let integers = _mm512_cvtepi8_epi32(_mm_loadu_si128(group.add(half * PANEL).cast()));
+                *scale = _mm512_mul_ps(whole, _mm512_cvtepi32_ps(integers));
+            }
+            (scale, _mm512_setzero_ps())
         }
     }
 }

@@ -22,7 +22,6 @@ struct HostAttention {
 }
 
 /// The key and value side.
-#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 enum HostRows {
     Heads(HostHeads),
     Latent(LatentWeights),

@@ -9,6 +9,7 @@ mod families;
 mod files;
 mod golden;
 mod memory;
+mod packed;
 mod random;
 
 use crate::{BuildOptions, Decoder, DecoderSpec, LatentMode, ModelError, Wanted};

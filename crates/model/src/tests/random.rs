@@ -5,7 +5,7 @@ use crate::{BuildOptions, Decoder};
 use burn::tensor::DType;
 use serde_json::json;
 
-const NAMES: [&str; 13] = [
+pub(super) const NAMES: [&str; 13] = [
     "gpt2_mha",
     "llama_gqa_smollm2_shape",
     "qwen3_gqa_qknorm",
