@@ -2,7 +2,7 @@
 //!
 //! Queries meet the rows tile by tile: a row is read once for all query heads that share it, is unpacked in the
 //! processor's cache, and leaves a score and a weighted share in a running softmax. Threads share the queries, and where
-//! those are few, the length of the sequence. What the loops need of an instruction set is a trait, [`simd::Simd`]; they
+//! those are few, the length of the sequence. What the loops need of an instruction set is a trait, `simd::Simd`; they
 //! are compiled once for each set, and the best one that is there runs.
 //!
 //! # What it does not do
