@@ -336,7 +336,8 @@ fn the_experiments_that_come_with_kvlab_are_sound() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/experiments");
     for (file, cells) in [
         ("quickstart.toml", 15),
-        ("smollm2-variants.toml", 11),
+        ("smollm2-variants.toml", 12),
+        ("cache-dtypes.toml", 21),
         ("paged-prefix.toml", 3),
     ] {
         let experiment = with_known(|known| Experiment::load(&folder.join(file), &[], known));
