@@ -64,6 +64,12 @@ fn show(config: &ModelConfig) -> Outcome {
         Exactness::Lossy(reasons) => println!("output      LOSSY: {}", reasons.join("; ")),
     }
     println!("a token     {}", spec.per_token());
+    let mut seals: Vec<_> = spec.layers.iter().filter_map(|layer| layer.seal.as_ref()).collect();
+    seals.dedup();
+    for seal in seals {
+        let (block, residual, open) = (seal.block, seal.residual, &seal.open.name);
+        println!("open rows   packed {block} at a time once {residual} newer ones exist, in {open} until then");
+    }
     let mut wide = config.cache.clone();
     if wide.variant.as_deref() != Some("none") {
         wide.capacity = Some(Capacity::Tokens(LENGTHS[2].1));
