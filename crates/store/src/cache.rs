@@ -2,6 +2,7 @@
 
 use crate::layout::{Copy, Growth, Run, Shortage};
 use crate::open::OpenRows;
+use crate::plane::strides;
 use crate::step::StoredStep;
 use crate::{Codec, Kernel, LayerStore, Layout, Plane, codec};
 use burn::tensor::{Device, Tensor};
@@ -194,13 +195,12 @@ impl StoredCache {
         let mut planes = saved.planes.iter();
         let mut take = |prefix: &str, store: &LayerStore, rows: usize| {
             let mut part = |name: &str, kept: &[Plane]| {
-                let slots = kept.first().map_or(0, |plane| plane.dims()[0]);
-                let kept = kept.iter().enumerate().filter(|_| rows > 0);
-                let planes = kept.map(|(i, plane)| {
+                let kept = kept.iter().zip(strides(kept)).enumerate().filter(|_| rows > 0);
+                let planes = kept.map(|(i, (plane, stride))| {
                     let name = format!("{prefix}{name}.{i}");
                     let saved = planes.next().ok_or_else(|| wrong(format!("{name} is missing")))?;
-                    let [entries, heads, width] = plane.dims();
-                    let shape = vec![rows / (slots / entries.max(1)).max(1), heads, width];
+                    let [_, heads, width] = plane.dims();
+                    let shape = vec![rows / stride, heads, width];
                     let same = saved.name == name
                         && saved.data.shape().to_vec() == shape
                         && saved.data.dtype() == plane.dtype();
@@ -515,26 +515,17 @@ impl KvCache for StoredCache {
                 self.layout.name()
             )));
         }
-        for (((layer, saved), (packed, open)), (mut from, mut from_open)) in
-            self.layers.values_mut().zip(&saved.layers).zip(runs).zip(stores)
-        {
-            let Ok(offset) = packed
-                .first()
-                .map_or(Ok(0), |run| saved.positions.binary_search(&run.position))
-            else {
-                continue;
-            };
-            for (store, from, runs, mut row) in [
-                (&mut layer.store, &mut from, packed, offset),
-                (&mut layer.open, &mut from_open, open, 0),
-            ] {
-                for run in runs {
-                    if let Ok(at) = saved.positions.binary_search(&run.position) {
-                        row = at;
-                    }
-                    store.write(run.slot, from.rows(row, run.len));
-                    row += run.len;
+        let layers = self.layers.values_mut().zip(&saved.layers);
+        for (((layer, saved), (packed, open)), (rows, open_rows)) in layers.zip(runs).zip(stores) {
+            for run in packed {
+                if let Ok(row) = saved.positions.binary_search(&run.position) {
+                    layer.store.write(run.slot, rows.rows(row, run.len));
                 }
+            }
+            let mut row = 0;
+            for run in open {
+                layer.open.write(run.slot, open_rows.rows(row, run.len));
+                row += run.len;
             }
         }
         self.lengths.insert(seq, tokens.len());

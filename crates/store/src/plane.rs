@@ -131,7 +131,7 @@ pub struct LayerStore {
 }
 
 /// Each plane of a codec with the rows of one of its entries.
-fn strides(planes: &[Plane]) -> impl Iterator<Item = usize> {
+pub(crate) fn strides(planes: &[Plane]) -> impl Iterator<Item = usize> {
     let rows = planes.first().map_or(0, |plane| plane.dims()[0]);
     planes
         .iter()

@@ -89,6 +89,31 @@ pub(super) fn metadata(quantiser: &impl Quantiser) -> impl Iterator<Item = Scale
         .flat_map(move |s| std::iter::repeat_n(s, count))
 }
 
+/// Codes, with the scales and zero points that a quantiser stores beside them, each of this shape.
+pub(super) fn planes(
+    quantiser: &impl Quantiser,
+    codes: Plane,
+    numbers: [Vec<f32>; 2],
+    shape: [usize; 3],
+    device: &Device,
+) -> Vec<Plane> {
+    let metadata = numbers.into_iter().zip(metadata(quantiser));
+    let metadata = metadata.map(|(numbers, scale)| scale.plane(numbers, shape, device));
+    std::iter::once(codes).chain(metadata).collect()
+}
+
+/// The inverse of [`planes`]: codes; scales and zero points, with how many of them a vector has.
+pub(super) fn parts(planes: &[Plane]) -> (&Tensor<3, Int>, impl Iterator<Item = (usize, Vec<f32>)>) {
+    let [Plane::Int(codes), metadata @ ..] = planes else {
+        unreachable!("a packed codec allocates and encodes a plane of codes first");
+    };
+    let metadata = metadata.iter().map(|plane| match plane {
+        Plane::Float(t) => (t.dims()[2], host::numbers(t.clone())),
+        Plane::Int(_) => unreachable!("its scales are floats"),
+    });
+    (codes, metadata)
+}
+
 /// Whether a device has the number formats for vectors of so many bytes.
 pub(super) fn check_device(quantiser: &impl Quantiser, width: usize, device: &Device) -> Result<(), String> {
     let mut dtypes = metadata(quantiser).map(Scale::dtype);
@@ -187,24 +212,20 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
             }
             pack(&codes, bits, &mut packed);
         }
-        let shape = [slots, heads, dim / group];
-        let metadata = [scales, zeros].into_iter().zip(metadata(&self.quantiser));
-        let metadata = metadata.map(|(numbers, scale)| scale.plane(numbers, shape, &device));
-        std::iter::once(host::codes(packed, [slots, heads, width], &device))
-            .chain(metadata)
-            .collect()
+        let codes = host::codes(packed, [slots, heads, width], &device);
+        planes(
+            &self.quantiser,
+            codes,
+            [scales, zeros],
+            [slots, heads, dim / group],
+            &device,
+        )
     }
 
     fn decode(&self, planes: &[Plane]) -> Tensor<3> {
-        let [Plane::Int(codes), metadata @ ..] = planes else {
-            unreachable!("this codec allocates and encodes a plane of codes first");
-        };
+        let (codes, mut metadata) = parts(planes);
         let [slots, heads, words] = codes.dims();
         let (bits, width) = (self.quantiser.bits(), words * codes.dtype().size());
-        let mut metadata = metadata.iter().map(|plane| match plane {
-            Plane::Float(t) => (t.dims()[2], host::numbers(t.clone())),
-            Plane::Int(_) => unreachable!("its scales are floats"),
-        });
         let (groups, scales) = metadata.next().unwrap_or_else(|| (1, vec![1.0; slots * heads]));
         let (_, zeros) = metadata.next().unwrap_or_else(|| (groups, vec![0.0; scales.len()]));
         let dim = match self.group {

@@ -6,7 +6,9 @@
 //! Planes: codes as in [`blocks`](super::blocks), `[slots, heads, ceil(dim * bits / 8)]` bytes; scales
 //! `[slots / group, heads, dim]`; zero points, the same. The bounds are those of the quantiser.
 
-use super::blocks::{Quantiser, check_device, check_rotation, metadata, pack, rotated_error, unpack, width};
+use super::blocks::{
+    Quantiser, check_device, check_rotation, metadata, pack, parts, planes, rotated_error, unpack, width,
+};
 use super::scale::Scale;
 use super::{Codec, Packing, Scales, hadamard, host};
 use crate::Plane;
@@ -66,7 +68,7 @@ impl<Q: Quantiser> Codec for Channels<Q> {
     }
 
     fn encode(&self, rows: Tensor<3>) -> Vec<Plane> {
-        let ([rows_, heads, dim], device) = (rows.dims(), rows.device());
+        let ([count, heads, dim], device) = (rows.dims(), rows.device());
         let (group, bits, row) = (self.group, self.quantiser.bits(), heads * dim);
         let mut numbers = host::numbers(rows);
         if self.rotate {
@@ -90,27 +92,24 @@ impl<Q: Quantiser> Codec for Channels<Q> {
             }
         }
         let width = width(&self.quantiser, dim);
-        let mut packed = Vec::with_capacity(rows_ * heads * width);
+        let mut packed = Vec::with_capacity(count * heads * width);
         codes
             .chunks_exact(dim)
             .for_each(|vector| pack(vector, bits, &mut packed));
-        let metadata = [scales, zeros].into_iter().zip(metadata(&self.quantiser));
-        let metadata = metadata.map(|(numbers, scale)| scale.plane(numbers, [rows_ / group, heads, dim], &device));
-        std::iter::once(host::codes(packed, [rows_, heads, width], &device))
-            .chain(metadata)
-            .collect()
+        let codes = host::codes(packed, [count, heads, width], &device);
+        planes(
+            &self.quantiser,
+            codes,
+            [scales, zeros],
+            [count / group, heads, dim],
+            &device,
+        )
     }
 
     fn decode(&self, planes: &[Plane]) -> Tensor<3> {
-        let [Plane::Int(codes), metadata @ ..] = planes else {
-            unreachable!("this codec allocates and encodes a plane of codes first");
-        };
+        let (codes, mut metadata) = parts(planes);
         let [rows, heads, words] = codes.dims();
         let (bits, width) = (self.quantiser.bits(), words * codes.dtype().size());
-        let mut metadata = metadata.iter().map(|plane| match plane {
-            Plane::Float(t) => (t.dims()[2], host::numbers(t.clone())),
-            Plane::Int(_) => unreachable!("its scales are floats"),
-        });
         let (dim, scales) = metadata.next().unwrap_or_default();
         let zeros = metadata
             .next()
