@@ -1,0 +1,1 @@
+//! One sentence through a tiny model, as a page that can be stepped.

@@ -1,0 +1,1 @@
+//! What a cache will cost, before anything runs: bytes, requests, times and prices.
