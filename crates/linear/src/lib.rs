@@ -28,6 +28,10 @@ mod kernel;
 mod layout;
 mod output;
 mod packed;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod words;
 
 pub use apply::apply;
 pub use error::LinearError;

@@ -40,7 +40,12 @@ impl<'a> Output<'a> {
         // SAFETY: the assertion puts `first` into a row of the slice, `count` ends within that row, and the caller
         // promises that nobody else writes there.
         unsafe {
-            std::ptr::copy_nonoverlapping(lanes.as_ptr(), self.data.add(row * self.cols + first), count);
+            let to = self.data.add(row * self.cols + first);
+            // A count that is known is one store; another one is a call.
+            match count {
+                PANEL => std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, PANEL),
+                _ => std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count),
+            }
         }
     }
 }
