@@ -71,6 +71,11 @@ impl Tiles {
         all
     }
 
+    /// Rows of all tiles.
+    pub(crate) fn height(&self) -> usize {
+        self.rows.next_multiple_of(4)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = Tile<'_>> {
         let tiles = self.data.chunks(HEIGHT * self.width).zip(&self.outliers);
         tiles.enumerate().map(|(i, (data, outliers))| Tile {

@@ -16,12 +16,15 @@ use crate::Format;
 use crate::layout::{BF16, BLOCK, F16, Line, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
 use crate::tiles::{Tile, Tiles};
-use crate::words::{PAIRS, WORDS};
+use crate::words::{Outlier, PAIRS, WORDS};
 use bytemuck::Zeroable;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Panels that are multiplied together.
 const TWO: usize = 2;
+/// Most blocks that are unpacked at a time: with those of a tile they fit into the nearest cache.
+const CHUNK: usize = 12;
 
 /// How a block becomes 16-bit codes.
 trait Source {
@@ -64,22 +67,31 @@ pub(super) unsafe fn compute(part: &Part<'_>, x: &Tiles) {
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Tiles) {
-    let blocks = part.weight.cols().div_ceil(BLOCK);
-    let mut unpacked = vec![Line::zeroed(); blocks * lines::<L, TWO>()];
+    let mut room = Room {
+        weights: vec![Line::zeroed(); CHUNK * lines::<L, TWO>()],
+        sums: vec![_mm512_setzero_ps(); TWO * x.height()],
+    };
     let mut panel = part.panels.start;
     while panel < part.panels.end {
         // SAFETY: passed on to the caller.
         panel += unsafe {
-            if panel + 1 < part.panels.end {
-                panels::<L, TWO>(part, panel, &mut unpacked, x)
-            } else {
-                panels::<L, 1>(part, panel, &mut unpacked, x)
+            match part.panels.end - panel {
+                1 => panels::<L, 1>(part, panel, &mut room, x),
+                _ => panels::<L, TWO>(part, panel, &mut room, x),
             }
         };
     }
 }
 
-/// Lines of a block of `P` panels: codes, scales, minima.
+/// What a thread works with.
+struct Room {
+    /// Blocks of some panels: codes, scales, minima.
+    weights: Vec<Line>,
+    /// `[rows][panels]`
+    sums: Vec<__m512>,
+}
+
+/// Lines of a block of `P` panels.
 const fn lines<L: Source, const P: usize>() -> usize {
     P * (PAIRS + L::SCALES + L::MINIMA as usize)
 }
@@ -89,91 +101,117 @@ const fn lines<L: Source, const P: usize>() -> usize {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, unpacked: &mut [Line], x: &Tiles) -> usize {
-    let blocks = part.weight.cols().div_ceil(BLOCK);
-    let weights = &mut unpacked[..blocks * lines::<L, P>()];
-    for (block, out) in weights.chunks_exact_mut(lines::<L, P>()).enumerate() {
-        let (codes, rest) = out.split_at_mut(P * PAIRS);
-        let (scales, minima) = rest.split_at_mut(P * L::SCALES);
-        for p in 0..P {
-            // SAFETY: a panel has all blocks, and a line has room for 16 numbers.
-            unsafe {
-                let (scale, minimum) = L::unpack(part.weight.panel(panel + p), block, &mut codes[p..], P);
-                for half in 0..L::SCALES {
-                    _mm512_store_ps(scales[half * P + p].0.as_mut_ptr().cast(), scale[half]);
-                }
-                if L::MINIMA {
-                    _mm512_store_ps(minima[p].0.as_mut_ptr().cast(), minimum);
+unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room: &mut Room, x: &Tiles) -> usize {
+    let all = part.weight.cols().div_ceil(BLOCK);
+    let chunk = all.div_ceil(all.div_ceil(CHUNK));
+    room.sums.fill(_mm512_setzero_ps());
+    let (sums, _) = room.sums.as_chunks_mut::<P>();
+    for first in (0..all).step_by(chunk) {
+        let blocks = first..all.min(first + chunk);
+        let weights = &mut room.weights[..blocks.len() * lines::<L, P>()];
+        // SAFETY: passed on to the caller.
+        unsafe {
+            for p in 0..P {
+                unpack::<L, P>(part.weight.panel(panel + p), p, blocks.clone(), weights);
+            }
+            for tile in x.iter() {
+                match tile.height {
+                    4 => one_tile::<L, P, 4>(sums, weights, blocks.clone(), &tile),
+                    8 => one_tile::<L, P, 8>(sums, weights, blocks.clone(), &tile),
+                    _ => one_tile::<L, P, 12>(sums, weights, blocks.clone(), &tile),
                 }
             }
         }
     }
     for tile in x.iter() {
         // SAFETY: passed on to the caller.
-        unsafe {
-            match tile.height {
-                4 => one_tile::<L, P, 4>(part, panel, weights, &tile),
-                8 => one_tile::<L, P, 8>(part, panel, weights, &tile),
-                _ => one_tile::<L, P, 12>(part, panel, weights, &tile),
-            }
-        }
+        unsafe { store(part, panel, &tile, &sums[tile.first..]) };
     }
     P
 }
 
-/// `P` panels times a tile of `R` rows.
+/// Unpacks some blocks of a panel, which is number `p` of `P`.
 ///
 /// # Safety
-/// As [`compute`].
+/// The panel has these blocks; the machine has AVX-512 (F, BW, VL, DQ).
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn unpack<L: Source, const P: usize>(panel: Panel<'_>, p: usize, blocks: Range<usize>, out: &mut [Line]) {
+    for (block, out) in blocks.zip(out.chunks_exact_mut(lines::<L, P>())) {
+        // SAFETY: the block is there, and a line has room for 16 numbers.
+        unsafe {
+            let (scales, minimum) = L::unpack(panel, block, &mut out[p..], P);
+            for (half, scale) in scales.into_iter().enumerate().take(L::SCALES) {
+                _mm512_store_ps(out[P * (PAIRS + half) + p].0.as_mut_ptr().cast(), scale);
+            }
+            if L::MINIMA {
+                _mm512_store_ps(out[P * (PAIRS + L::SCALES) + p].0.as_mut_ptr().cast(), minimum);
+            }
+        }
+    }
+}
+
+/// Some blocks of `P` panels times a tile of `R` rows.
+///
+/// # Safety
+/// The machine has AVX-512 (F, BW, VL, DQ) and VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
-    part: &Part<'_>,
-    panel: usize,
+    sums: &mut [[__m512; P]],
     weights: &[Line],
+    blocks: Range<usize>,
     tile: &Tile<'_>,
 ) {
+    let Some(sums) = sums[tile.first..].first_chunk_mut::<R>() else {
+        unreachable!("as many rows as tiles have");
+    };
     let size = lines::<L, P>();
-    let blocks = weights.len() / size;
     // Later on nothing checks that they are there.
-    assert!(tile.height == R && tile.data.len() >= blocks * WORDS * R);
-    let mut sums = [[_mm512_setzero_ps(); P]; R];
-    for block in 0..blocks {
+    assert!(tile.height == R && weights.len() >= blocks.len() * size && tile.data.len() >= blocks.end * WORDS * R);
+    for (i, block) in blocks.clone().enumerate() {
         // SAFETY: both have this block.
         unsafe {
-            let weights = weights.as_ptr().add(block * size);
+            let weights = weights.as_ptr().add(i * size);
             let x = tile.data.as_ptr().add(block * WORDS * R);
             match L::RUN < PAIRS / L::SCALES {
-                false => add_block::<L, P, R>(&mut sums, weights, x),
+                false => add_block::<L, P, R>(sums, weights, x),
                 true if R == 12 => {
-                    add_runs::<L, P, R, 6>(&mut sums, weights, x, 0);
-                    add_runs::<L, P, R, 6>(&mut sums, weights, x, 6);
+                    add_runs::<L, P, R, 6>(sums, weights, x, 0);
+                    add_runs::<L, P, R, 6>(sums, weights, x, 6);
                 }
-                true => (0..R)
-                    .step_by(4)
-                    .for_each(|row| add_runs::<L, P, R, 4>(&mut sums, weights, x, row)),
+                true => {
+                    add_runs::<L, P, R, 4>(sums, weights, x, 0);
+                    if R == 8 {
+                        add_runs::<L, P, R, 4>(sums, weights, x, 4);
+                    }
+                }
             }
         }
     }
-    for outlier in tile.outliers {
-        // SAFETY: outliers are in blocks and rows of the tile.
+    for outlier in tile.outliers.iter().filter(|outlier| blocks.contains(&(outlier.pair / PAIRS))) {
+        let block = outlier.pair / PAIRS - blocks.start;
+        // SAFETY: the block is there.
+        unsafe { add_outlier::<L, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
+    }
+}
+
+/// Adds what the codes do not have.
+///
+/// # Safety
+/// `weights` points to the lines of a block; the machine has AVX-512.
+#[target_feature(enable = "avx512f")]
+unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights: *const Line, outlier: &Outlier) {
+    let pair = outlier.pair % PAIRS;
+    for (p, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: passed on to the caller.
         unsafe {
-            let weights = weights.as_ptr().add(outlier.pair / PAIRS * size);
-            let sums = &mut sums[outlier.row];
-            for (p, sum) in sums.iter_mut().enumerate() {
-                let codes = _mm512_load_si512(weights.add(outlier.pair % PAIRS * P + p).cast());
-                let codes = match outlier.upper {
-                    false => _mm512_slli_epi32::<16>(codes),
-                    true => codes,
-                };
-                let codes = _mm512_cvtepi32_ps(_mm512_srai_epi32::<16>(codes));
-                let half = outlier.pair % PAIRS * L::SCALES / PAIRS;
-                let scale = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
-                *sum = _mm512_fmadd_ps(codes, _mm512_mul_ps(scale, _mm512_set1_ps(outlier.number)), *sum);
-            }
+            let codes = _mm512_load_si512(weights.add(pair * P + p).cast());
+            let codes = if outlier.upper { codes } else { _mm512_slli_epi32::<16>(codes) };
+            let codes = _mm512_cvtepi32_ps(_mm512_srai_epi32::<16>(codes));
+            let half = pair * L::SCALES / PAIRS;
+            let scale = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
+            *sum = _mm512_fmadd_ps(codes, _mm512_mul_ps(scale, _mm512_set1_ps(outlier.number)), *sum);
         }
     }
-    // SAFETY: passed on to the caller.
-    unsafe { store(part, panel, tile, &sums) };
 }
 
 /// Adds a block's products.
@@ -201,7 +239,7 @@ unsafe fn add_block<L: Source, const P: usize, const R: usize>(
                 for (i, products) in products.iter_mut().enumerate() {
                     let x = _mm512_set1_epi32(*x.add(pair * R + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
-                        *product = _mm512_dpwssd_epi32(*product, *codes, x);
+                        *product = dot(*product, *codes, x);
                     }
                 }
             }
@@ -237,7 +275,7 @@ unsafe fn add_block<L: Source, const P: usize, const R: usize>(
 ///
 /// # Safety
 /// As [`add_block`].
-#[inline]
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
     sums: &mut [[__m512; P]; R],
@@ -258,12 +296,14 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
                 for (i, products) in products.iter_mut().enumerate() {
                     let x = _mm512_set1_epi32(*x.add(pair * R + first + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
-                        *product = _mm512_dpwssd_epi32(*product, *codes, x);
+                        *product = dot(*product, *codes, x);
                     }
                 }
             }
-            for (float, product) in floats.iter_mut().flatten().zip(products.iter().flatten()) {
-                *float = _mm512_add_ps(*float, _mm512_cvtepi32_ps(*product));
+            for (floats, products) in floats.iter_mut().zip(&products) {
+                for (float, product) in floats.iter_mut().zip(products) {
+                    *float = _mm512_add_ps(*float, _mm512_cvtepi32_ps(*product));
+                }
             }
         }
         for (i, floats) in floats.iter().enumerate() {
@@ -275,4 +315,23 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
             }
         }
     }
+}
+
+/// `vpdpwssd`: adds the two products of each pair. As an intrinsic, the compiler makes a multiplication and an addition of it
+/// here and there, which take twice as long.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+    let mut sum = sum;
+    // SAFETY: the machine has the instruction, which only uses these registers.
+    unsafe {
+        std::arch::asm!(
+            "vpdpwssd {sum}, {codes}, {x}",
+            sum = inout(zmm_reg) sum,
+            codes = in(zmm_reg) codes,
+            x = in(zmm_reg) x,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
 }
