@@ -172,6 +172,7 @@ unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
         unsafe {
             let weights = weights.as_ptr().add(i * size);
             let x = tile.data.as_ptr().add(block * WORDS * R);
+            let sums = sums.as_mut_ptr().cast();
             match L::RUN < PAIRS / L::SCALES {
                 false => add_block::<L, P, R>(sums, weights, x),
                 true if R == 12 => {
@@ -221,7 +222,7 @@ unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn add_block<L: Source, const P: usize, const R: usize>(
-    sums: &mut [[__m512; P]; R],
+    sums: *mut __m512,
     weights: *const Line,
     x: *const i32,
 ) {
@@ -243,27 +244,26 @@ unsafe fn add_block<L: Source, const P: usize, const R: usize>(
                     }
                 }
             }
+            let last = half + 1 == L::SCALES;
             let mut scales = [_mm512_setzero_ps(); P];
-            for (p, scale) in scales.iter_mut().enumerate() {
-                *scale = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
-            }
-            for (i, (sums, products)) in sums.iter_mut().zip(&products).enumerate() {
-                let step = _mm512_set1_ps(*steps.add(i));
-                for ((sum, product), scale) in sums.iter_mut().zip(products).zip(&scales) {
-                    let product = _mm512_cvtepi32_ps(*product);
-                    *sum = _mm512_fmadd_ps(product, _mm512_mul_ps(*scale, step), *sum);
+            let mut minima = [_mm512_setzero_ps(); P];
+            for p in 0..P {
+                scales[p] = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
+                if L::MINIMA && last {
+                    minima[p] = _mm512_load_ps(weights.add(P * (PAIRS + L::SCALES) + p).cast());
                 }
             }
-        }
-        if L::MINIMA {
-            let mut minima = [_mm512_setzero_ps(); P];
-            for (p, minimum) in minima.iter_mut().enumerate() {
-                *minimum = _mm512_load_ps(weights.add(P * (PAIRS + L::SCALES) + p).cast());
-            }
-            for (i, sums) in sums.iter_mut().enumerate() {
-                let x = _mm512_set1_ps(*steps.add(R + i));
-                for (sum, minimum) in sums.iter_mut().zip(&minima) {
-                    *sum = _mm512_fmadd_ps(*minimum, x, *sum);
+            for (i, products) in products.iter().enumerate() {
+                let step = _mm512_set1_ps(*steps.add(i));
+                let total = _mm512_set1_ps(*steps.add(R + i));
+                for (p, product) in products.iter().enumerate() {
+                    let sum = sums.add(i * P + p);
+                    let product = _mm512_cvtepi32_ps(*product);
+                    let mut new = _mm512_fmadd_ps(product, _mm512_mul_ps(scales[p], step), _mm512_load_ps(sum.cast()));
+                    if L::MINIMA && last {
+                        new = _mm512_fmadd_ps(minima[p], total, new);
+                    }
+                    _mm512_store_ps(sum.cast(), new);
                 }
             }
         }
@@ -278,7 +278,7 @@ unsafe fn add_block<L: Source, const P: usize, const R: usize>(
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
-    sums: &mut [[__m512; P]; R],
+    sums: *mut __m512,
     weights: *const Line,
     x: *const i32,
     first: usize,
@@ -310,8 +310,9 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
             let step = _mm512_set1_ps(*x.add(PAIRS * R + first + i).cast::<f32>());
             for (p, float) in floats.iter().enumerate() {
                 let scale = _mm512_load_ps(weights.add(P * PAIRS + p).cast());
-                let sum = &mut sums[first + i][p];
-                *sum = _mm512_fmadd_ps(*float, _mm512_mul_ps(scale, step), *sum);
+                let sum = sums.add((first + i) * P + p).cast();
+                let new = _mm512_fmadd_ps(*float, _mm512_mul_ps(scale, step), _mm512_load_ps(sum));
+                _mm512_store_ps(sum, new);
             }
         }
     }
