@@ -35,78 +35,123 @@ pub(crate) struct Outlier {
 /// Fills a tile, `[blocks][WORDS][height]`, with the rows of `x`, `[rows, cols]`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(crate) fn fill(x: &[f32], cols: usize, most: i16, (data, height): (&mut [i32], usize), outliers: &mut Vec<Outlier>) {
-    for (row, x) in x.chunks_exact(cols).enumerate() {
-        let blocks = data.chunks_exact_mut(WORDS * height).zip(x.chunks(BLOCK));
-        for (block, (data, x)) in blocks.enumerate() {
-            let mut numbers = [0.0; BLOCK];
-            match x.first_chunk() {
-                Some(x) => numbers = *x,
-                None => numbers[..x.len()].copy_from_slice(x),
-            }
-            let [a, b] = load(&numbers);
-            let sum = _mm512_reduce_add_ps(_mm512_add_ps(a, b));
-            let top = leave_out(&mut numbers, |column, number| {
-                outliers.push(Outlier {
-                    row,
-                    pair: block * PAIRS + column / 4 * 2 + column % 2,
-                    upper: column % 4 >= 2,
-                    number,
+    for (four, x) in x.chunks(4 * cols).enumerate() {
+        for (block, data) in data.chunks_exact_mut(WORDS * height).enumerate() {
+            let mut pairs = [_mm512_setzero_si512(); 4];
+            let mut steps = [0; 4];
+            let mut sums = [0; 4];
+            for (i, x) in x.chunks_exact(cols).enumerate() {
+                let mut numbers = load(&x[block * BLOCK..cols.min((block + 1) * BLOCK)]);
+                let [a, b] = numbers;
+                sums[i] = _mm512_reduce_add_ps(_mm512_add_ps(a, b)).to_bits() as i32;
+                let top = leave_out(&mut numbers, |column, number| {
+                    outliers.push(Outlier {
+                        row: 4 * four + i,
+                        pair: block * PAIRS + column / 4 * 2 + column % 2,
+                        upper: column % 4 >= 2,
+                        number,
+                    });
                 });
-            });
-            let (pairs, step) = code(load(&numbers), top, f32::from(most));
-            for (to, pair) in data.chunks_exact_mut(height).zip(pairs) {
-                to[row] = pair;
+                let (codes, step) = code(numbers, top, f32::from(most));
+                (pairs[i], steps[i]) = (codes, step.to_bits() as i32);
             }
-            data[PAIRS * height + row] = step.to_bits() as i32;
-            data[(PAIRS + 1) * height + row] = sum.to_bits() as i32;
+            let (to, rest) = data.split_at_mut(PAIRS * height);
+            put(pairs, to, height, 4 * four);
+            rest[4 * four..][..4].copy_from_slice(&steps);
+            rest[height + 4 * four..][..4].copy_from_slice(&sums);
         }
     }
 }
 
+/// Puts the pairs of four rows into a block, `[PAIRS][height]`, from a row on.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load(x: &[f32; BLOCK]) -> [__m512; 2] {
-    // SAFETY: there are 32 numbers to read.
-    unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(BLOCK / 2))] }
+fn put(rows: [__m512i; 4], to: &mut [i32], height: usize, row: usize) {
+    let [a, b, c, d] = rows;
+    let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+    let (upper_ab, upper_cd) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+    // Pairs `i`, `4 + i`, `8 + i` and `12 + i`, of four rows each.
+    let columns = [
+        _mm512_unpacklo_epi64(ab, cd),
+        _mm512_unpackhi_epi64(ab, cd),
+        _mm512_unpacklo_epi64(upper_ab, upper_cd),
+        _mm512_unpackhi_epi64(upper_ab, upper_cd),
+    ];
+    for (i, column) in columns.into_iter().enumerate() {
+        let parts = [
+            _mm512_castsi512_si128(column),
+            _mm512_extracti32x4_epi32::<1>(column),
+            _mm512_extracti32x4_epi32::<2>(column),
+            _mm512_extracti32x4_epi32::<3>(column),
+        ];
+        for (four, part) in parts.into_iter().enumerate() {
+            let to = &mut to[(4 * four + i) * height + row..][..4];
+            // SAFETY: there is room for four numbers.
+            unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), part) };
+        }
+    }
+}
+
+/// Up to 32 numbers, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(x: &[f32]) -> [__m512; 2] {
+    let there = u32::MAX >> (BLOCK - x.len());
+    // SAFETY: only those that are there are read.
+    unsafe {
+        [
+            _mm512_maskz_loadu_ps(there as u16, x.as_ptr()),
+            _mm512_maskz_loadu_ps((there >> 16) as u16, x.as_ptr().wrapping_add(16)),
+        ]
+    }
 }
 
 /// Takes the numbers out that stand out; the greatest magnitude of the others.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn leave_out(numbers: &mut [f32; BLOCK], mut found: impl FnMut(usize, f32)) -> f32 {
+#[target_feature(enable = "avx512f,avx512dq")]
+fn leave_out(numbers: &mut [__m512; 2], mut found: impl FnMut(usize, f32)) -> f32 {
+    let mut top = greatest(numbers);
     for left in (BLOCK - MOST..BLOCK).rev() {
-        let (top, squares) = (greatest(numbers), squares(numbers));
+        let [a, b] = *numbers;
+        let squares = _mm512_reduce_add_ps(_mm512_fmadd_ps(a, a, _mm512_mul_ps(b, b)));
         // Those that are none make no codes, and tiny ones are zeros.
-        let stands_out = top.is_finite() && top > TINY && top * top * left as f32 > OUTLIER * (squares - top * top);
-        let Some(column) = numbers.iter().position(|x| stands_out && x.abs() == top) else {
-            return top;
-        };
-        found(column, numbers[column]);
-        numbers[column] = 0.0;
+        if !top.is_finite() || top < TINY || top * top * left as f32 <= OUTLIER * (squares - top * top) {
+            break;
+        }
+        take_out(numbers, top, &mut found);
+        top = greatest(numbers);
     }
-    greatest(numbers)
+    top
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn greatest(x: &[f32; BLOCK]) -> f32 {
+fn greatest(x: &[__m512; 2]) -> f32 {
     // As integers, since a maximum of floats drops what is no number.
-    let [a, b] = load(x).map(|x| _mm512_castps_si512(_mm512_abs_ps(x)));
+    let [a, b] = x.map(|x| _mm512_castps_si512(_mm512_abs_ps(x)));
     f32::from_bits(_mm512_reduce_max_epi32(_mm512_max_epi32(a, b)) as u32)
 }
 
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn squares(x: &[f32; BLOCK]) -> f32 {
-    let [a, b] = load(x);
-    _mm512_reduce_add_ps(_mm512_fmadd_ps(a, a, _mm512_mul_ps(b, b)))
+/// Takes the first number of this magnitude out.
+#[cold]
+#[target_feature(enable = "avx512f,avx512dq")]
+fn take_out(numbers: &mut [__m512; 2], magnitude: f32, found: &mut impl FnMut(usize, f32)) {
+    for (half, numbers) in numbers.iter_mut().enumerate() {
+        let here = _mm512_cmpeq_ps_mask(_mm512_abs_ps(*numbers), _mm512_set1_ps(magnitude));
+        if here != 0 {
+            let first = here & here.wrapping_neg();
+            let number = _mm512_mask_reduce_add_ps(first, *numbers);
+            *numbers = _mm512_maskz_mov_ps(!first, *numbers);
+            return found(half * BLOCK / 2 + first.trailing_zeros() as usize, number);
+        }
+    }
 }
 
 /// Codes and step of a block whose greatest magnitude is `top`. Infinity, and what is no number, makes a step that is none
 /// either, and so outputs that show it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn code(x: [__m512; 2], top: f32, most: f32) -> ([i32; PAIRS], f32) {
+fn code(x: [__m512; 2], top: f32, most: f32) -> (__m512i, f32) {
     let (inverse, step) = match top {
         ..TINY => (0.0, 0.0),
         f32::INFINITY => (0.0, f32::NAN),
@@ -117,9 +162,5 @@ fn code(x: [__m512; 2], top: f32, most: f32) -> ([i32; PAIRS], f32) {
     let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b);
     // Columns 0, 1, 2, 3 become 0, 2, 1, 3.
     let order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-    let words = _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order));
-    let mut pairs = [0; PAIRS];
-    // SAFETY: there is room for 16 numbers.
-    unsafe { _mm512_storeu_si512(pairs.as_mut_ptr().cast(), words) };
-    (pairs, step)
+    (_mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order)), step)
 }

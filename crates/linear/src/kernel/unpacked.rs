@@ -108,12 +108,9 @@ unsafe fn one_tile<const P: usize, const R: usize>(part: &Part<'_>, panel: usize
 pub(super) unsafe fn store<const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, sums: &[[__m512; P]]) {
     for (i, sums) in sums.iter().enumerate().take(tile.rows) {
         for (p, sum) in sums.iter().enumerate() {
-            let mut out = [0.0; PANEL];
-            // SAFETY: there is room for 16 numbers; the rest is passed on to the caller.
-            unsafe {
-                _mm512_storeu_ps(out.as_mut_ptr(), *sum);
-                part.out.store(tile.first + i, panel + p, &out);
-            }
+            let (to, count) = part.out.lanes(tile.first + i, panel + p);
+            // SAFETY: there is room for so many numbers, and the caller promises that nobody else writes there.
+            unsafe { _mm512_mask_storeu_ps(to, u16::MAX >> (PANEL - count), *sum) };
         }
     }
 }

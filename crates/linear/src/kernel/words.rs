@@ -21,6 +21,8 @@ use bytemuck::Zeroable;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// How many blocks ahead activations are asked for.
+const AHEAD: usize = 2;
 /// Panels that are multiplied together.
 const TWO: usize = 2;
 /// Most blocks that are unpacked at a time: with those of a tile they fit into the nearest cache.
@@ -237,6 +239,7 @@ unsafe fn add_block<L: Source, const P: usize, const R: usize>(
                 for (p, codes) in codes.iter_mut().enumerate() {
                     *codes = _mm512_load_si512(weights.add(pair * P + p).cast());
                 }
+                _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add(AHEAD * WORDS * R + pair * 16).cast());
                 for (i, products) in products.iter_mut().enumerate() {
                     let x = _mm512_set1_epi32(*x.add(pair * R + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
