@@ -20,6 +20,9 @@ const MOST: usize = 4;
 /// Blocks of smaller numbers are zeros: the reciprocal of a step would be infinite.
 const TINY: f32 = 1e-31;
 
+/// How many numbers ahead in a row the memory is asked for.
+const FORESIGHT: usize = 4 * BLOCK;
+
 /// A number that is not among the codes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlier {
@@ -41,6 +44,11 @@ pub(crate) fn fill(x: &[f32], cols: usize, most: i16, (data, height): (&mut [i32
             let mut steps = [0; 4];
             let mut sums = [0; 4];
             for (i, x) in x.chunks_exact(cols).enumerate() {
+                // The rows are read in short pieces, which the processor does not foresee.
+                for line in 0..BLOCK / 16 {
+                    let ahead = x.as_ptr().wrapping_add(block * BLOCK + FORESIGHT + line * 16);
+                    _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+                }
                 let mut numbers = load(&x[block * BLOCK..cols.min((block + 1) * BLOCK)]);
                 let [a, b] = numbers;
                 sums[i] = _mm512_reduce_add_ps(_mm512_add_ps(a, b)).to_bits() as i32;
