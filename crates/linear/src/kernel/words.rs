@@ -221,7 +221,7 @@ unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights
 ///
 /// # Safety
 /// `weights` points to the lines of a block, `x` to the words, steps and sums of one; the machine has AVX-512 and VNNI.
-#[inline]
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn add_block<L: Source, const P: usize, const R: usize>(
     sums: *mut __m512,
