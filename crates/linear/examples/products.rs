@@ -44,7 +44,8 @@ fn best(times: &[Duration]) -> f64 {
 }
 
 fn main() {
-    let (rows_asked, asked): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|a| a.parse::<usize>().is_ok());
+    let (rows_asked, asked): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|a| a.parse::<usize>().is_ok());
     let memory = probe::Memory::new(MEMORY);
     println!("| format | shape | rows | us | GFLOP/s | of f32 | GB/s | of memory |");
     println!("|---|---|---|---|---|---|---|---|");

@@ -29,8 +29,6 @@ mod layout;
 mod output;
 mod packed;
 #[cfg(target_arch = "x86_64")]
-mod tiles;
-#[cfg(target_arch = "x86_64")]
 mod words;
 
 pub use apply::apply;

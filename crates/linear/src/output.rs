@@ -45,6 +45,9 @@ impl<'a> Output<'a> {
         let first = panel * PANEL;
         assert!(row < self.rows && first < self.cols);
         // The assertion puts `first` into a row of the slice, and so many numbers end within that row.
-        (self.data.wrapping_add(row * self.cols + first), PANEL.min(self.cols - first))
+        (
+            self.data.wrapping_add(row * self.cols + first),
+            PANEL.min(self.cols - first),
+        )
     }
 }

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 /// Panels that are read together for few rows, so that additions do not wait for each other.
 const MANY: usize = 4;
 /// For eight rows; more would not fit the registers.
-pub(super) const SOME: usize = 2;
+const SOME: usize = 2;
 
 /// How columns become f32.
 pub(super) trait Columns: Layout {
@@ -100,7 +100,7 @@ unsafe fn all_rows<L: Columns>(part: &Part<'_>, x: &Floats<'_>) {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) unsafe fn panels<L: Columns, const P: usize>(
+unsafe fn panels<L: Columns, const P: usize>(
     part: &Part<'_>,
     panel: usize,
     codes: [&[Line]; P],

@@ -2,7 +2,7 @@
 //! instruction, at twice the pace of f32.
 //!
 //! Two panels at a time become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so, and
-//! floats nearly ([`fixed`]). Activations come in tiles ([`Tiles`]). A tile times two panels has its sums of integers in
+//! floats nearly ([`fixed`]). Activations come in tiles ([`Words`]). A tile times two panels has its sums of integers in
 //! registers for a block, or for as many columns as have a scale in common and cannot overflow, and its sums in f32 in
 //! the nearest cache.
 #![allow(unsafe_code)]
@@ -11,16 +11,16 @@ mod fixed;
 mod quant;
 
 use super::Part;
-use super::unpacked::store;
 use crate::Format;
-use crate::layout::{BF16, BLOCK, F16, Line, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use crate::layout::{BF16, BLOCK, F16, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
-use crate::tiles::{Tile, Tiles};
-use crate::words::{Outlier, PAIRS, WORDS};
+use crate::words::{Outlier, PAIRS, Tile, WORDS, Words};
 use bytemuck::Zeroable;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// The greatest code of an activation where a weight has codes of floats: see [`fixed`].
+pub(super) const MOST_BESIDE_FLOATS: i16 = 16383;
 /// How many blocks ahead activations are asked for.
 const AHEAD: usize = 2;
 /// Panels that are multiplied together.
@@ -49,7 +49,7 @@ trait Source {
 /// # Safety
 /// As [`super::compute`], for a weight that is not F32, with AVX-512 (F, BW, VL, DQ) and VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn compute(part: &Part<'_>, x: &Tiles) {
+pub(super) unsafe fn compute(part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
     unsafe {
         match part.weight.format() {
@@ -68,7 +68,7 @@ pub(super) unsafe fn compute(part: &Part<'_>, x: &Tiles) {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Tiles) {
+unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Words) {
     let mut room = Room {
         weights: vec![Line::zeroed(); CHUNK * lines::<L, TWO>()],
         sums: vec![_mm512_setzero_ps(); TWO * x.height()],
@@ -103,7 +103,7 @@ const fn lines<L: Source, const P: usize>() -> usize {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room: &mut Room, x: &Tiles) -> usize {
+unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room: &mut Room, x: &Words) -> usize {
     let all = part.weight.cols().div_ceil(BLOCK);
     let chunk = all.div_ceil(all.div_ceil(CHUNK));
     room.sums.fill(_mm512_setzero_ps());
@@ -116,7 +116,7 @@ unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room:
             for p in 0..P {
                 unpack::<L, P>(part.weight.panel(panel + p), p, blocks.clone(), weights);
             }
-            for tile in x.iter() {
+            for tile in x.tiles() {
                 match tile.height {
                     4 => one_tile::<L, P, 4>(sums, weights, blocks.clone(), &tile),
                     8 => one_tile::<L, P, 8>(sums, weights, blocks.clone(), &tile),
@@ -125,7 +125,7 @@ unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room:
             }
         }
     }
-    for tile in x.iter() {
+    for tile in x.tiles() {
         // SAFETY: passed on to the caller.
         unsafe { store(part, panel, &tile, &sums[tile.first..]) };
     }
@@ -190,10 +190,26 @@ unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
             }
         }
     }
-    for outlier in tile.outliers.iter().filter(|outlier| blocks.contains(&(outlier.pair / PAIRS))) {
+    let before = |block: usize| tile.outliers.partition_point(|outlier| outlier.pair < block * PAIRS);
+    for outlier in &tile.outliers[before(blocks.start)..before(blocks.end)] {
         let block = outlier.pair / PAIRS - blocks.start;
         // SAFETY: the block is there.
         unsafe { add_outlier::<L, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
+    }
+}
+
+/// Hands a tile's sums in.
+///
+/// # Safety
+/// As [`compute`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn store<const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, sums: &[[__m512; P]]) {
+    for (i, sums) in sums.iter().enumerate().take(tile.rows) {
+        for (p, sum) in sums.iter().enumerate() {
+            let (to, count) = part.out.lanes(tile.first + i, panel + p);
+            // SAFETY: there is room for so many numbers, and the caller promises that nobody else writes there.
+            unsafe { _mm512_mask_storeu_ps(to, u16::MAX >> (PANEL - count), *sum) };
+        }
     }
 }
 
@@ -208,7 +224,11 @@ unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights
         // SAFETY: passed on to the caller.
         unsafe {
             let codes = _mm512_load_si512(weights.add(pair * P + p).cast());
-            let codes = if outlier.upper { codes } else { _mm512_slli_epi32::<16>(codes) };
+            let codes = if outlier.upper {
+                codes
+            } else {
+                _mm512_slli_epi32::<16>(codes)
+            };
             let codes = _mm512_cvtepi32_ps(_mm512_srai_epi32::<16>(codes));
             let half = pair * L::SCALES / PAIRS;
             let scale = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
@@ -223,11 +243,7 @@ unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights
 /// `weights` points to the lines of a block, `x` to the words, steps and sums of one; the machine has AVX-512 and VNNI.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn add_block<L: Source, const P: usize, const R: usize>(
-    sums: *mut __m512,
-    weights: *const Line,
-    x: *const i32,
-) {
+unsafe fn add_block<L: Source, const P: usize, const R: usize>(sums: *mut __m512, weights: *const Line, x: *const i32) {
     // SAFETY: passed on to the caller.
     unsafe {
         let steps = x.add(PAIRS * R).cast::<f32>();

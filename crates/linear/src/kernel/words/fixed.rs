@@ -56,7 +56,7 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
 macro_rules! source {
     ($layout:ty) => {
         impl Source for $layout {
-            // 8 times 16384 times 16383 is less than 2^31.
+            // 8 times 16384 times `MOST_BESIDE_FLOATS` is less than 2^31.
             const RUN: usize = 4;
             const SCALES: usize = 1;
             const MINIMA: bool = false;

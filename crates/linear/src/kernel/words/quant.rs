@@ -14,14 +14,22 @@ use std::arch::x86_64::*;
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Integers>(panel: Panel<'_>, block: usize, out: &mut [Line], stride: usize) -> ([__m512; 2], __m512) {
+unsafe fn unpack<L: Integers>(
+    panel: Panel<'_>,
+    block: usize,
+    out: &mut [Line],
+    stride: usize,
+) -> ([__m512; 2], __m512) {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
     // SAFETY: the codes are there, as are the scales of every block; each store has a line.
     unsafe {
         let (even, offset) = (_mm512_set1_epi16(255), _mm512_set1_epi16(L::OFFSET as i16));
         let codes = L::codes(panel.codes.as_ptr().add(block * L::CODES).cast());
         for (four, codes) in codes.into_iter().enumerate() {
-            for (i, pair) in [_mm512_and_si512(codes, even), _mm512_srli_epi16::<8>(codes)].into_iter().enumerate() {
+            for (i, pair) in [_mm512_and_si512(codes, even), _mm512_srli_epi16::<8>(codes)]
+                .into_iter()
+                .enumerate()
+            {
                 let to = out.as_mut_ptr().add((2 * four + i) * stride);
                 _mm512_store_si512(to.cast(), _mm512_sub_epi16(pair, offset));
             }
