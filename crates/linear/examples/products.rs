@@ -1,16 +1,17 @@
 //! How fast products with packed weights are, beside what the machine can do in the same second.
 //!
-//! `cargo run --release -p kvlab-linear --example products [-- FORMAT... ROWS...]` prints a table: for each format, shape and
-//! number of rows the time, the arithmetic (two operations for each weight and row) over that of a loop of f32
-//! multiply-adds, and the bytes of weights over what two threads read from memory. Weights are rotated over copies
-//! that no cache holds. Every figure is the best of several rounds, with the loops' in between.
+//! `cargo run --release -p kvlab-linear --example products [-- alone FORMAT... ROWS...]` prints a table: for each format, shape
+//! and number of rows the time, the arithmetic (two operations for each weight and row) over that of a loop of f32
+//! multiply-adds, and the bytes of weights over what the threads read from memory. Weights are rotated over copies
+//! that no cache holds. Every figure is the best of several rounds, with the loops in between.
+//!
+//! `alone` takes one thread and its time on a processor: that is less disturbed where something else is running.
 
 #![allow(clippy::unwrap_used)]
 
 mod probe;
 
 use kvlab_linear::{Format, Packed, apply};
-use std::time::{Duration, Instant};
 
 /// Name, weights that are read together, outputs, inputs.
 const SHAPES: [(&str, usize, usize, usize); 5] = [
@@ -39,13 +40,11 @@ fn weight(format: Format, rows: usize, cols: usize) -> Packed {
     Packed::new(format, rows, cols, &bytes).unwrap()
 }
 
-fn best(times: &[Duration]) -> f64 {
-    times.iter().min().unwrap().as_secs_f64()
-}
-
 fn main() {
+    let (options, arguments): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|a| a == "alone");
+    let clock = probe::Clock::new(!options.is_empty());
     let (rows_asked, asked): (Vec<String>, Vec<String>) =
-        std::env::args().skip(1).partition(|a| a.parse::<usize>().is_ok());
+        arguments.into_iter().partition(|a| a.parse::<usize>().is_ok());
     let memory = probe::Memory::new(MEMORY);
     println!("| format | shape | rows | us | GFLOP/s | of f32 | GB/s | of memory |");
     println!("|---|---|---|---|---|---|---|---|");
@@ -65,22 +64,21 @@ fn main() {
                 }
                 let x: Vec<f32> = (0..rows * inputs).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
                 let mut outs = vec![vec![0.0; rows * outputs]; together];
-                let (mut times, mut flops, mut bandwidth) = (Vec::new(), 0.0_f64, 0.0_f64);
+                let (mut seconds, mut flops, mut bandwidth) = (f64::MAX, 0.0_f64, 0.0_f64);
                 // Few rows: all copies, so that each is read from memory; many: some.
                 let calls = (copies.len() / together).min((2048 / rows).max(4));
                 let mut calls_done = copies.chunks_exact(together).cycle();
                 for _ in 0..ROUNDS {
-                    flops = flops.max(probe::f32_flops());
-                    bandwidth = bandwidth.max(memory.read());
-                    let start = Instant::now();
+                    flops = flops.max(probe::f32_flops(clock));
+                    bandwidth = bandwidth.max(memory.read(clock));
+                    let start = clock.now();
                     for weights in calls_done.by_ref().take(calls) {
                         let weights: Vec<&Packed> = weights.iter().collect();
                         let mut outs: Vec<&mut [f32]> = outs.iter_mut().map(Vec::as_mut_slice).collect();
                         apply(&weights, &x, &mut outs).unwrap();
                     }
-                    times.push(start.elapsed() / calls as u32);
+                    seconds = seconds.min((clock.now() - start) / calls as f64);
                 }
-                let seconds = best(&times);
                 let work = (2 * rows * outputs * inputs * together) as f64 / seconds;
                 let bytes = (one.bytes() * together) as f64 / seconds;
                 println!(

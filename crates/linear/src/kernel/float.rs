@@ -12,6 +12,9 @@ const MANY: usize = 4;
 /// For eight rows; more would not fit the registers.
 const SOME: usize = 2;
 
+/// How far ahead of the columns in use the memory is asked for, in pairs.
+const AHEAD: usize = 48;
+
 /// How columns become f32.
 pub(super) trait Columns: Layout {
     /// Columns `2 i` and `2 i + 1` of a panel.
@@ -139,7 +142,22 @@ unsafe fn some_rows<L: Columns, const P: usize, const R: usize>(
     assert!(codes.iter().all(|codes| codes.len() >= pairs / 16 * L::CODES));
     let panels = codes.map(|codes| codes.as_ptr().cast::<u8>());
     let mut sums = [[_mm512_setzero_ps(); P]; R];
+    let size = L::CODES * 64 / 16;
     for pair in 0..pairs {
+        // The first rows alone wait for the memory. Behind the end of a panel comes one that is in use; but the next are
+        // as many panels further.
+        if row == 0 {
+            let skip = if pair + AHEAD < pairs {
+                0
+            } else {
+                (P - 1) * pairs * size
+            };
+            for panel in panels {
+                for line in 0..size / 64 {
+                    _mm_prefetch::<_MM_HINT_T0>(panel.wrapping_add((pair + AHEAD) * size + skip + line * 64).cast());
+                }
+            }
+        }
         // SAFETY: the pair is one of those that were asserted to be there; each of the rows has as many.
         unsafe {
             let mut weights = [[_mm512_setzero_ps(); 2]; P];

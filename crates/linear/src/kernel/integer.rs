@@ -98,7 +98,8 @@ unsafe fn some_rows<L: Integers, const R: usize>(
         // SAFETY: the block is one of those that were asserted to be there; each of the rows has as many.
         unsafe {
             let codes = codes.add(block * L::CODES * 64);
-            if R == 1 {
+            // The first rows alone wait for the memory.
+            if row == 0 {
                 for line in 0..L::CODES {
                     _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(line * 64 + AHEAD).cast());
                 }
