@@ -13,7 +13,7 @@ const MANY: usize = 4;
 const SOME: usize = 2;
 
 /// How far ahead of the columns in use the memory is asked for, in pairs.
-const AHEAD: usize = 48;
+const AHEAD: usize = 96;
 
 /// How columns become f32.
 pub(super) trait Columns: Layout {
