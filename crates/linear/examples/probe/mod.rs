@@ -52,7 +52,7 @@ fn thread_seconds() -> Option<f64> {
     };
     // SAFETY: the C library's function on 64-bit Linux, which fills in what it is given.
     let failed = unsafe { clock_gettime(THREAD, &raw mut time) };
-    (failed == 0).then(|| time.seconds as f64 + time.nanoseconds as f64 * 1e-9)
+    (failed == 0).then_some(time.seconds as f64 + time.nanoseconds as f64 * 1e-9)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -75,7 +75,7 @@ fn a_number_that_stands_out_spares_the_others() {
                 blocks::dequantize(dtype(format), &bytes, &mut case.dense).unwrap();
                 case.packed = Packed::new(format, 24, 256, &bytes).unwrap();
                 let mut x = normals.clone();
-                x.iter_mut().skip(column).step_by(32).for_each(|x| *x = 100.0 + *x);
+                x.iter_mut().skip(column).step_by(32).for_each(|x| *x += 100.0);
                 let error = relative_error(isa, &case, &x);
                 assert!(error < 1e-4, "{isa}, {format}, column {column}: {error:.1e}");
             }
