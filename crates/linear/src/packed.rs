@@ -68,7 +68,7 @@ impl Packed {
     }
 
     /// The same weight, which is multiplied as closely as f32 by any number of rows. Otherwise, on some processors,
-    /// [many rows](crate::apply) are rounded to 16 bits.
+    /// [many rows](crate::apply()) are rounded to 16 bits.
     #[must_use]
     pub fn exact(self) -> Self {
         Self { exact: true, ..self }

@@ -21,7 +21,7 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
     // SAFETY: the codes are there; each store has a line.
     unsafe {
-        let none = _mm512_set1_epi32(0x7f80_0000);
+        let exponent = _mm512_set1_epi32(0x7f80_0000);
         let codes = panel.codes.as_ptr().add(block * L::CODES).cast::<u8>();
         let mut most = _mm512_setzero_si512();
         for pair in 0..BLOCK / 2 {
@@ -30,8 +30,8 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
                 most = _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(column)));
             }
         }
-        // The exponent alone: the power of two below, or infinity.
-        let power = _mm512_and_si512(most, none);
+        // The exponent alone: the power of two below. It is infinity where a number is, or is none: so no product is finite.
+        let power = _mm512_and_si512(most, exponent);
         let small = _mm512_cmplt_epi32_mask(power, _mm512_set1_epi32(TINY));
         let power = _mm512_castsi512_ps(power);
         let scale = _mm512_mul_ps(power, _mm512_set1_ps(1.0 / UP));
@@ -46,9 +46,6 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
                 _mm512_store_si512(out.as_mut_ptr().add((2 * four + i) * stride).cast(), pair);
             }
         }
-        // An infinite number, or none, shows in all products.
-        let bad = _mm512_cmpeq_epi32_mask(_mm512_castps_si512(power), none);
-        let scale = _mm512_mask_mov_ps(scale, bad, _mm512_set1_ps(f32::NAN));
         ([_mm512_maskz_mov_ps(!small, scale); 2], _mm512_setzero_ps())
     }
 }
