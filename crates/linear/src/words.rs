@@ -10,7 +10,7 @@ pub(crate) const PAIRS: usize = BLOCK / 2;
 /// Words of a block and row: the pairs, the step, and the sum of the numbers for the minimum of a format.
 pub(crate) const WORDS: usize = PAIRS + 2;
 /// Rows of a tile: the last one has as many as are left, filled up to 4, 8 or 12 with zeros.
-const HEIGHT: usize = 12;
+pub(crate) const HEIGHT: usize = 12;
 
 /// Rows of activations: in blocks of 32 columns, `step * code`.
 pub(crate) struct Words {

@@ -14,7 +14,7 @@ use super::Part;
 use crate::Format;
 use crate::layout::{BF16, BLOCK, F16, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
-use crate::words::{Outlier, PAIRS, Tile, WORDS, Words};
+use crate::words::{HEIGHT, Outlier, PAIRS, Tile, WORDS, Words};
 use bytemuck::Zeroable;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -116,7 +116,14 @@ unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room:
             for p in 0..P {
                 unpack::<L, P>(part.weight.panel(panel + p), p, blocks.clone(), weights);
             }
-            for tile in x.tiles() {
+            let ahead: [&[Line]; P] = std::array::from_fn(|p| next_codes(part, panel + p, P, &blocks));
+            let tiles = x.height().div_ceil(HEIGHT);
+            for (i, tile) in x.tiles().enumerate() {
+                for lines in ahead {
+                    for line in &lines[lines.len() * i / tiles..lines.len() * (i + 1) / tiles] {
+                        _mm_prefetch::<_MM_HINT_T1>(line.0.as_ptr().cast());
+                    }
+                }
                 match tile.height {
                     4 => one_tile::<L, P, 4>(sums, weights, blocks.clone(), &tile),
                     8 => one_tile::<L, P, 8>(sums, weights, blocks.clone(), &tile),
@@ -130,6 +137,20 @@ unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room:
         unsafe { store(part, panel, &tile, &sums[tile.first..]) };
     }
     P
+}
+
+/// The codes that are unpacked after some blocks: while those are multiplied, the memory is asked for these.
+fn next_codes<'a>(part: &Part<'a>, panel: usize, panels: usize, blocks: &Range<usize>) -> &'a [Line] {
+    let lines = part.weight.panel(panel).codes;
+    let block = lines.len() / part.weight.cols().div_ceil(BLOCK);
+    let (from, to) = (blocks.end * block, (blocks.end + blocks.len()) * block);
+    if from < lines.len() {
+        &lines[from..to.min(lines.len())]
+    } else if panel + panels < part.panels.end {
+        &part.weight.panel(panel + panels).codes[..blocks.len() * block]
+    } else {
+        &[]
+    }
 }
 
 /// Unpacks some blocks of a panel, which is number `p` of `P`.
