@@ -8,8 +8,8 @@ use crate::packed::Panel;
 use crate::words::PAIRS;
 use std::arch::x86_64::*;
 
-/// The greatest magnitude of a block has a code from `2^13` to `2^14`. So a number of 8 bits (bf16) is exact down to a
-/// 128th of it and one of 11 bits (f16) down to a 16th; smaller ones are off by at most a 32768th of it.
+/// The greatest magnitude of a block has a code from `2^13` to `2^14`. So a number of 8 bits (bf16) is exact down to a 64th
+/// of it and one of 11 bits (f16) down to an 8th; smaller ones are off by at most a 16384th of it.
 const UP: f32 = 8192.0;
 /// Blocks of smaller numbers are zeros: their scale would not be a normal number.
 const TINY: i32 = 27 << 23;
