@@ -194,12 +194,11 @@ fn main() {
                 let layers = if tokens == 1 { model.layers } else { 1 };
                 let mut bench = Bench::new(model, format, depth, tokens);
                 bench.run(&Cpu::BEST, layers);
-                bench.run(&Reference, 1);
-                let (mut own, mut reference, mut possible) = (f64::INFINITY, f64::INFINITY, 0.0_f64);
+                let reference = bench.run(&Reference, layers.min(3));
+                let (mut own, mut possible) = (f64::INFINITY, 0.0_f64);
                 for _ in 0..rounds {
                     possible = possible.max(bandwidth(&memory));
                     own = own.min(bench.run(&Cpu::BEST, layers));
-                    reference = reference.min(bench.run(&Reference, layers.min(3)));
                 }
                 let (rate, layers) = (bench.bytes(1) / own, layers as f64);
                 println!(

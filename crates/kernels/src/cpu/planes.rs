@@ -87,9 +87,24 @@ impl Raw {
         self.base.wrapping_add(slot * self.strides[0] + head * self.strides[1])
     }
 
+    /// The numbers of a head of slot 0.
+    pub fn head(&self, head: usize) -> *const u8 {
+        self.at(0, head)
+    }
+
+    /// Bytes from one slot to the next.
+    pub fn slot_stride(&self) -> usize {
+        self.strides[0]
+    }
+
+    /// Bytes of a head of a slot.
+    pub fn width(&self) -> usize {
+        self.dims[2] * self.dtype.size()
+    }
+
     /// Whether the heads of a slot follow each other without a gap.
     pub fn heads_touch(&self) -> bool {
-        self.strides[1] == self.dims[2] * self.dtype.size()
+        self.strides[1] == self.width()
     }
 
     /// Whether slots and heads follow each other without a gap.
@@ -154,7 +169,7 @@ impl Side {
     /// Whether the planes are as large as their description says: the loops rely on it.
     fn check(&self) -> Result<(), CacheError> {
         let bytes = (self.dim * self.code.bits() as usize).div_ceil(8);
-        if self.codes.dims[2] * self.codes.dtype.size() != bytes {
+        if self.codes.width() != bytes {
             return Err(wrong("the width of its codes"));
         }
         let zero_points = matches!(self.code, Code::Int { zero_points: true, .. });

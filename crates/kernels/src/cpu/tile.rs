@@ -1,5 +1,6 @@
 //! Rows in tiles: what the loops look at together.
 
+use super::planes::Rows;
 use kvlab_store::Run;
 use std::ops::Range;
 
@@ -12,6 +13,8 @@ pub struct Tile {
     pub len: usize,
     pub slots: [usize; ROWS],
     pub positions: [usize; ROWS],
+    /// Where the codes of its keys and of its values lie: bytes behind those of slot 0, filled up to sixteen with the last.
+    pub offsets: [[usize; ROWS]; 2],
 }
 
 impl Tile {
@@ -21,6 +24,21 @@ impl Tile {
             len: 0,
             slots: [0; ROWS],
             positions: [0; ROWS],
+            offsets: [[0; ROWS]; 2],
+        }
+    }
+
+    /// Finds the codes of its rows.
+    pub fn locate(&mut self, rows: &Rows) {
+        let sides = std::iter::once(&rows.key).chain(&rows.value);
+        for (offsets, side) in self.offsets.iter_mut().zip(sides) {
+            let stride = side.codes.slot_stride();
+            for (offset, slot) in offsets.iter_mut().zip(&self.slots[..self.len]) {
+                *offset = slot * stride;
+            }
+            // The loops take rows four or sixteen at a time.
+            let last = offsets[self.len.saturating_sub(1)];
+            offsets[self.len..self.len.next_multiple_of(16)].fill(last);
         }
     }
 
