@@ -171,12 +171,18 @@ fn main() {
     for format in FORMATS {
         for model in models() {
             let line = format!("| {} | {format} |", model.name);
-            if !words[2..].iter().all(|w| line.contains(w.as_str())) { continue; }
+            if !words[2..].iter().all(|w| line.contains(w.as_str())) {
+                continue;
+            }
             let heads = model.row.heads;
             let mut bench = Bench::new(model, format, depth, 1);
             bench.run(&Cpu::BEST, 10);
             let t = bench.run(&Cpu::BEST, 20000);
-            println!("{line} {:.1} us, {:.1} ns a row and head", t * 1e6, t * 1e9 / (depth * heads) as f64);
+            println!(
+                "{line} {:.1} us, {:.1} ns a row and head",
+                t * 1e6,
+                t * 1e9 / (depth * heads) as f64
+            );
         }
     }
 }

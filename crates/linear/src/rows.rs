@@ -135,8 +135,16 @@ fn exp(x: f32) -> f32 {
     let n = (t + 12_582_912.0) - 12_582_912.0;
     // The two parts of ln 2: the first has so few bits that its product is exact.
     let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
-    let mut p = 1.388_888_9e-3;
-    for term in [8.333_334e-3, 4.166_666_8e-2, 0.166_666_67, 0.5, 1.0, 1.0] {
+    let mut p = 1.984_127e-4;
+    for term in [
+        1.388_888_9e-3,
+        8.333_334e-3,
+        4.166_666_8e-2,
+        0.166_666_67,
+        0.5,
+        1.0,
+        1.0,
+    ] {
         p = p * r + term;
     }
     let power = f32::from_bits(((n as i32 + 127) << 23) as u32);

@@ -26,10 +26,12 @@ const MOST: f32 = 32_512.0;
 /// Numbers smaller than this are zero: the reciprocal of less is infinite.
 const LEAST: f32 = 1e-33;
 
-/// Whether rows of `dim` numbers packed like this are multiplied here.
-pub fn fits(packing: &Packing, dim: usize) -> bool {
+/// Whether rows of `dim` numbers packed like this are multiplied here, as keys or as values.
+pub fn fits(packing: &Packing, dim: usize, keys: bool) -> bool {
     let group = match packing.scales {
         Scales::Along(group) => group.unwrap_or(dim),
+        // A query is multiplied with the scales of channels; the weights of rows are not.
+        Scales::Across(_) if keys => CHUNK,
         Scales::None | Scales::Across(_) => return false,
     };
     let whole = group == GROUP || group.is_multiple_of(CHUNK);
@@ -109,28 +111,37 @@ vnni! {
         [high, _mm512_sub_epi32(code, _mm512_slli_epi32::<8>(high))]
     }
 
-    /// Queries of `dim` numbers each as chunks.
+    /// Queries of `dim` numbers each as chunks; if channels have scales and zero points, multiplied with those.
     ///
     /// # Safety
-    /// `to` has room for `dim / 64` chunks a query.
-    pub unsafe fn queries(kind: Kind, q: Queries, dim: usize, to: *mut Chunk) {
+    /// `to` has room for `dim / 64` chunks a query, and there are as many factors of channels as numbers.
+    pub unsafe fn queries(kind: Kind, q: Queries, dim: usize, channels: Option<[*const f32; 2]>, to: *mut Chunk) {
         let middle = kind.middle();
         for j in 0..q.count {
             for c in 0..dim / CHUNK {
                 let from = q.first.add(j * q.stride + c * CHUNK);
                 let to = &mut *to.add(j * (dim / CHUNK) + c);
                 let mut x = [_mm512_setzero_ps(); 4];
-                for (i, x) in x.iter_mut().enumerate() {
+                // What zero points are multiplied with: one for all channels, or theirs already.
+                let mut added = [_mm512_setzero_ps(); 4];
+                for (i, (x, added)) in x.iter_mut().zip(&mut added).enumerate() {
                     *x = _mm512_loadu_ps(from.add(i * 16));
+                    *added = *x;
+                    if let Some([scale, zero]) = channels {
+                        let at = c * CHUNK + i * 16;
+                        *added = _mm512_mul_ps(*x, _mm512_loadu_ps(zero.add(at)));
+                        *x = _mm512_mul_ps(*x, _mm512_loadu_ps(scale.add(at)));
+                    }
                 }
                 for half in 0..2 {
+                    let added = _mm512_add_ps(added[2 * half], added[2 * half + 1]);
                     let x = [x[2 * half], x[2 * half + 1]];
                     // As whole numbers, since a maximum of floats drops what is no number.
                     let size = _mm512_max_epi32(_mm512_castps_si512(_mm512_abs_ps(x[0])), _mm512_castps_si512(_mm512_abs_ps(x[1])));
                     let most = f32::from_bits(_mm512_reduce_max_epi32(size) as u32);
                     let (scale, inverse) = if most < LEAST { (0.0, 0.0) } else { (most / MOST, MOST / most) };
                     to.scale[half] = scale;
-                    to.sum[half] = _mm512_reduce_add_ps(_mm512_add_ps(x[0], x[1]));
+                    to.sum[half] = _mm512_reduce_add_ps(added);
                     let mut sums = [0; 2];
                     let mut halves = [[0_i8; GROUP]; 2];
                     for (i, x) in x.into_iter().enumerate() {

@@ -158,7 +158,11 @@ macro_rules! for_queries {
 
 /// Queries of a block, at most.
 pub fn most<S: Simd>(format: u8) -> usize {
-    if is_float(format) { S::QUERIES } else { S::QUERIES.min(PACKED_QUERIES) }
+    if is_float(format) {
+        S::QUERIES
+    } else {
+        S::QUERIES.min(PACKED_QUERIES)
+    }
 }
 
 /// The same for packed formats.
@@ -206,7 +210,11 @@ impl<const K: u8, const Q: usize> Op for Scores<'_, K, Q> {
                 let mut v = 0;
                 let mut group = 0;
                 while v < lines.vectors {
-                    let end = if is_float(K) { lines.vectors } else { v + lines.scaled.group };
+                    let end = if is_float(K) {
+                        lines.vectors
+                    } else {
+                        v + lines.scaled.group
+                    };
                     let mut factors = [[S::splat(0.0); 2]; 4];
                     if !is_float(K) {
                         for (row, factors) in factors.iter_mut().enumerate() {

@@ -23,11 +23,11 @@ impl Kind {
     }
 }
 
-pub fn fits(_: &Packing, _: usize) -> bool {
+pub fn fits(_: &Packing, _: usize, _: bool) -> bool {
     false
 }
 
-pub unsafe fn queries(kind: Kind, _: Queries, _: usize, _: *mut Chunk) {
+pub unsafe fn queries(kind: Kind, _: Queries, _: usize, _: Option<[*const f32; 2]>, _: *mut Chunk) {
     match kind {}
 }
 

@@ -6,8 +6,8 @@ use super::sight::Sight;
 use super::tile::{Piece, ROWS};
 use super::unpack::Factors;
 use kvlab_core::{Bytes, Value};
+use kvlab_store::codec::{Packing, Scales};
 use kvlab_store::{Input, Part};
-use kvlab_store::codec::Packing;
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
@@ -82,6 +82,8 @@ pub struct Plan {
     pub columns: bool,
     /// For each part, whether its keys and its values are multiplied as bytes.
     pub bytes: Vec<[bool; 2]>,
+    /// For each part, the slots that share scales of their keys: see [`Cursor`](super::tile::Cursor).
+    pub blocks: Vec<usize>,
     pub room: Room,
 }
 
@@ -155,8 +157,11 @@ impl Plan {
         let tasks = tasks.collect();
         let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
         let columns = 15 * queries > 2 * shape.key;
+        let bytes: Vec<_> = input.parts.iter().map(|part| by_bytes(input, part, bytes)).collect();
+        // Rows that are unpacked stay in the first cache; where they are not, the weights of a tile are cheaper by the dozen.
         let tile = match shape.key.max(shape.value) {
             ..=128 => ROWS,
+            _ if bytes.contains(&[true; 2]) => ROWS,
             129..=256 => 32,
             _ if columns => 32,
             _ => 16,
@@ -169,7 +174,13 @@ impl Plan {
             threads,
             tile,
             columns,
-            bytes: input.parts.iter().map(|part| by_bytes(input, part, bytes)).collect(),
+            blocks: input
+                .parts
+                .iter()
+                .zip(&bytes)
+                .map(|(part, bytes)| block(part, bytes[0]))
+                .collect(),
+            bytes,
             room: Room::default(),
         };
         plan.room = plan.rooms(input, partials);
@@ -201,8 +212,16 @@ impl Plan {
             columns: if self.columns { ROWS * shape.key_stride } else { 0 },
             sums: queries * shape.value_stride,
             factors: [factors(0, shape.key), own],
-            chunks: if any(0) { queries * shape.key.div_ceil(CHUNK) * CHUNK_ROOM + 16 } else { 0 },
-            weights: if any(1) { most * shape.value.div_ceil(GROUP) * WEIGHTS_ROOM + 16 } else { 0 },
+            chunks: if any(0) {
+                queries * shape.key.div_ceil(CHUNK) * CHUNK_ROOM + 16
+            } else {
+                0
+            },
+            weights: if any(1) {
+                most * shape.value.div_ceil(GROUP) * WEIGHTS_ROOM + 16
+            } else {
+                0
+            },
             partials: partials * partial,
             partial,
         }
@@ -228,11 +247,30 @@ impl Unit {
 
 /// Whether keys and values of a part are multiplied as bytes, on a processor that does.
 fn by_bytes(input: &Input<'_>, part: &Part<'_>, possible: bool) -> [bool; 2] {
-    let fits = |side: usize, dim: usize| part.codecs[side].packing().is_some_and(|packing| bytes::fits(&packing, dim));
+    let fits = |side: usize, dim: usize| {
+        part.codecs[side]
+            .packing()
+            .is_some_and(|packing| bytes::fits(&packing, dim, side == 0))
+    };
     match input.row.value {
         Value::Own(dim) => [possible && fits(0, input.row.key), possible && fits(1, dim)],
         // The same rows: both or neither.
-        Value::PrefixOfKey(dim) => [possible && fits(0, input.row.key) && dim.is_multiple_of(CHUNK); 2],
+        Value::PrefixOfKey(dim) => {
+            let values = || {
+                part.codecs[0]
+                    .packing()
+                    .is_some_and(|packing| bytes::fits(&packing, dim, false))
+            };
+            [possible && fits(0, input.row.key) && values(); 2]
+        }
+    }
+}
+
+/// Rows that share scales, if keys are multiplied as bytes: a query is then made ready for those.
+fn block(part: &Part<'_>, keys: bool) -> usize {
+    match part.codecs[0].packing().map(|packing| packing.scales) {
+        Some(Scales::Across(rows)) if keys => rows,
+        _ => usize::MAX,
     }
 }
 

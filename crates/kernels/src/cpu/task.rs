@@ -14,6 +14,9 @@ use kvlab_core::EMPTY_LSE;
 use kvlab_store::codec::{Scales, hadamard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Scales of rows that have none.
+static ONES: [f32; ROWS] = [1.0; ROWS];
+
 /// What all tasks read, and where their results go.
 pub struct Job {
     pub plan: Plan,
@@ -162,13 +165,14 @@ impl Task<'_> {
                     stride: shape.key_stride,
                     count: all,
                 };
-                bytes::queries(kind, q, shape.key, self.memory.chunks);
+                bytes::queries(kind, q, shape.key, None, self.memory.chunks);
             }
         }
     }
 
     unsafe fn attend<S: Simd>(&mut self, split: usize) {
-        let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), self.job.plan.tile);
+        let plan = &self.job.plan;
+        let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), plan.tile, &plan.blocks);
         let (mut tile, mut next) = (Tile::new(), Tile::new());
         self.fill(&mut cursor, &mut tile);
         while tile.len > 0 {
@@ -222,7 +226,11 @@ impl Task<'_> {
         // SAFETY: the caller's promise; the memory was measured for these.
         unsafe {
             // A side whose factors are not those of the next tile asks for what it does not need.
-            let soon = &next.slots[..if next_rows.is_some() && next.part == tile.part { next.len } else { 0 }];
+            let soon = &next.slots[..if next_rows.is_some() && next.part == tile.part {
+                next.len
+            } else {
+                0
+            }];
             factors[0].read::<S>(&rows.key, tile, soon);
             if let Some(value) = &rows.value {
                 factors[1].read::<S>(value, tile, soon);
@@ -256,6 +264,23 @@ impl Task<'_> {
                 match bytes::Kind::new(rows.key.code).filter(|_| keys_as_bytes) {
                     Some(kind) => {
                         let chunks = memory.chunks.add(i * queries * (shape.key / CHUNK));
+                        let kind = match rows.key.scales {
+                            Scales::Across(block) => {
+                                factors[0].read_block::<S>(&rows.key, tile.slots[0] / block, head);
+                                let channels = [factors[0].scale, factors[0].zero].map(<*mut f32>::cast_const);
+                                let kind = bytes::Kind {
+                                    zero_points: true,
+                                    ..kind
+                                };
+                                bytes::queries(kind, q, shape.key, Some(channels), chunks);
+                                // The query has the scales in it: for the rows, all are 1.
+                                keys.scaled.scale = ONES.as_ptr();
+                                keys.scaled.zero = ONES.as_ptr();
+                                keys.scaled.group = shape.key / 16;
+                                kind
+                            }
+                            _ => kind,
+                        };
                         bytes::scores(kind, keys, chunks, queries, shape.key, memory.scores);
                     }
                     None => self.scores::<S>(keys, q),
@@ -270,8 +295,23 @@ impl Task<'_> {
                     let groups = shape.value.div_ceil(side.group());
                     let lines = packed(side, tile, number, head, &factors[number]);
                     let ahead = ahead(soon, 1);
-                    bytes::weights(kind, lines.scaled, tile.len, groups, memory.scores, queries, memory.weights);
-                    bytes::values(kind, Lines { ahead, ..lines }, memory.weights, side.group(), shape.value, sums);
+                    bytes::weights(
+                        kind,
+                        lines.scaled,
+                        tile.len,
+                        groups,
+                        memory.scores,
+                        queries,
+                        memory.weights,
+                    );
+                    bytes::values(
+                        kind,
+                        Lines { ahead, ..lines },
+                        memory.weights,
+                        side.group(),
+                        shape.value,
+                        sums,
+                    );
                     continue;
                 }
                 let mut unpacked = [0; ROWS];

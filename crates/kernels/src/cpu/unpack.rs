@@ -123,7 +123,7 @@ impl Factors {
             Scales::None => 0,
             // The square that is turned last may be larger than what is left.
             Scales::Along(group) => ROWS * ((heads * (dim / group.unwrap_or(dim).max(1))).next_multiple_of(16) + 1),
-            Scales::Across(_) => dim,
+            Scales::Across(_) => dim.max(ROWS),
         }
     }
 
@@ -187,7 +187,10 @@ impl Factors {
         unsafe {
             let scales = std::slice::from_raw_parts(self.scale, n);
             let zeros = std::slice::from_raw_parts_mut(self.zero, n);
-            zeros.iter_mut().zip(scales).for_each(|(zero, scale)| *zero = -middle * scale);
+            zeros
+                .iter_mut()
+                .zip(scales)
+                .for_each(|(zero, scale)| *zero = -middle * scale);
         }
     }
 }
