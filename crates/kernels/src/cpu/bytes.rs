@@ -20,6 +20,9 @@ use std::arch::x86_64::*;
 pub const CHUNK: usize = 64;
 pub const GROUP: usize = 32;
 
+/// Chunks of a row, at most.
+const MOST_CHUNKS: usize = 32;
+
 /// The whole number of the largest: `127 * 256`, so that both bytes have a sign.
 const MOST: f32 = 32_512.0;
 
@@ -35,7 +38,10 @@ pub fn fits(packing: &Packing, dim: usize, keys: bool) -> bool {
         Scales::None | Scales::Across(_) => return false,
     };
     let whole = group == GROUP || group.is_multiple_of(CHUNK);
-    matches!(packing.code, Code::Int { bits: 8 | 4, .. }) && dim.is_multiple_of(CHUNK) && whole
+    matches!(packing.code, Code::Int { bits: 8 | 4, .. })
+        && dim.is_multiple_of(CHUNK)
+        && dim <= MOST_CHUNKS * CHUNK
+        && whole
 }
 
 /// How a side is read.
@@ -227,6 +233,12 @@ vnni! {
         kind: Kind, lines: Lines<'_>, q: *const Chunk, queries: usize, dim: usize, out: *mut f32,
     ) {
         let chunks = dim / CHUNK;
+        // `group` counts vectors of 16.
+        let group = lines.scaled.group * 16;
+        let mut groups = [[0; 2]; MOST_CHUNKS];
+        for (c, groups) in groups.iter_mut().enumerate().take(chunks) {
+            *groups = [c * CHUNK / group, (c * CHUNK + GROUP) / group];
+        }
         for row in (0..lines.len).step_by(16) {
             lines.ahead.ask::<Avx512>(row, 16);
             for c in 0..chunks {
@@ -235,7 +247,7 @@ vnni! {
                     *r = codes::<BITS>(lines.place.row(row + i).add(c * kind.width()));
                 }
                 turn(&mut r);
-                let factors = Pair::new(&lines.scaled, c, row);
+                let factors = Pair::new(&lines.scaled, groups[c], row);
                 let mut j = 0;
                 while j < queries {
                     let (q, out) = (q.add(j * chunks + c), out.add(j * ROWS + row));
@@ -466,14 +478,12 @@ impl Pair {
     /// The rows have factors for the chunk, and the processor has AVX-512.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
     #[inline]
-    unsafe fn new(scaled: &Scaled, chunk: usize, row: usize) -> Self {
+    unsafe fn new(scaled: &Scaled, groups: [usize; 2], row: usize) -> Self {
         let mut pair = Self {
             scale: [_mm512_setzero_ps(); 2],
             zero: [_mm512_setzero_ps(); 2],
         };
-        for half in 0..2 {
-            // `group` counts vectors of 16.
-            let group = (chunk * CHUNK + half * GROUP) / (scaled.group * 16);
+        for (half, group) in groups.into_iter().enumerate() {
             // SAFETY: the caller's promise.
             unsafe {
                 pair.scale[half] = _mm512_loadu_ps(scaled.scale.add(group * ROWS + row));

@@ -106,7 +106,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Numbers of a thread: two for queries, as they are and rotated, and three for scales and zero points.
+    /// Numbers of a thread: two for queries, as they are and rotated, and two for scales and zero points.
     pub fn thread(&self) -> usize {
         let parts = [
             2 * self.queries,
@@ -114,8 +114,8 @@ impl Room {
             self.rows,
             self.columns,
             self.sums,
-            3 * self.factors[0],
-            3 * self.factors[1],
+            2 * self.factors[0],
+            2 * self.factors[1],
             self.chunks,
             self.weights,
         ];

@@ -54,7 +54,7 @@ struct Memory {
     columns: *mut f32,
     /// `[heads, queries, value_stride]`.
     sums: *mut f32,
-    factors: [[*mut f32; 3]; 2],
+    factors: [[*mut f32; 2]; 2],
     /// The queries as whole numbers, `[heads, queries, chunks]`, and the weights of a tile, `[queries, groups]`.
     chunks: *mut bytes::Chunk,
     weights: *mut bytes::Weights,
@@ -76,7 +76,7 @@ impl Memory {
         let room = plan.room;
         Self {
             q: [take(room.queries), take(room.queries)],
-            factors: room.factors.map(|n| [take(n), take(n), take(n)]),
+            factors: room.factors.map(|n| [take(n), take(n)]),
             chunks: take(room.chunks).cast(),
             weights: take(room.weights).cast(),
             scores: take(room.scores),
@@ -216,10 +216,9 @@ impl Task<'_> {
         let (plan, unit, memory) = (&self.job.plan, self.unit, self.memory);
         let (shape, queries) = (plan.shape, unit.queries);
         let next_rows = self.job.parts[next.part].as_ref().filter(|_| next.len > 0);
-        let factors = memory.factors.map(|[scale, zero, raw]| Factors {
+        let factors = memory.factors.map(|[scale, zero]| Factors {
             scale,
             zero,
-            raw,
             first: unit.heads.start,
             heads: unit.heads.len(),
         });

@@ -8,6 +8,7 @@ use super::simd::{Op, Simd};
 use super::tile::{ROWS, Tile};
 use burn::tensor::DType;
 use kvlab_store::codec::{Code, Scales};
+use std::ops::Range;
 
 /// Formats as constants, for loops that are compiled for each of them.
 pub const F32: u8 = 0;
@@ -109,20 +110,18 @@ unsafe fn widen<S: Simd>(from: *const u8, dtype: DType, n: usize, to: *mut f32) 
 pub struct Factors {
     pub scale: *mut f32,
     pub zero: *mut f32,
-    /// Room for the file's own order.
-    pub raw: *mut f32,
     /// The heads that it is for.
     pub first: usize,
     pub heads: usize,
 }
 
 impl Factors {
-    /// Numbers of each of the three, for tiles of rows of vectors of `dim` numbers.
+    /// Numbers of each of the two, for tiles of rows of vectors of `dim` numbers.
     pub fn room(scales: Scales, dim: usize, heads: usize) -> usize {
         match scales {
             Scales::None => 0,
             // The square that is turned last may be larger than what is left.
-            Scales::Along(group) => ROWS * ((heads * (dim / group.unwrap_or(dim).max(1))).next_multiple_of(16) + 1),
+            Scales::Along(group) => ROWS * (heads * (dim / group.unwrap_or(dim).max(1))).next_multiple_of(16),
             Scales::Across(_) => dim.max(ROWS),
         }
     }
@@ -222,44 +221,51 @@ impl Op for ReadPlane<'_> {
             // SAFETY: an address is asked for, not read.
             unsafe { S::prefetch(raw.at(slot, factors.first)) };
         }
-        let together = raw.dense() && factors.heads == raw.dims[1];
         let n = factors.heads * width;
-        let mut row = 0;
-        while row < tile.len {
-            let slot = tile.slots[row];
-            let mut rows = 1;
-            while together && row + rows < tile.len && tile.slots[row + rows] == slot + rows {
-                rows += 1;
-            }
-            // SAFETY: rows that follow each other without a gap, and heads, as far as they do.
-            unsafe {
-                let to = factors.raw.add(row * n);
-                match raw.heads_touch() {
-                    true => widen::<S>(raw.at(slot, factors.first), raw.dtype, rows * n, to),
-                    false => {
-                        for head in 0..factors.heads {
-                            let from = raw.at(slot, factors.first + head);
-                            widen::<S>(from, raw.dtype, width, to.add(head * width));
-                        }
-                    }
-                }
-            }
-            row += rows;
-        }
+        let (wide, bytes) = (raw.dtype == DType::F32, S::LANES * raw.number());
+        let (touch, stride, base) = (raw.heads_touch(), raw.slot_stride(), raw.at(0, factors.first));
         for row in (0..tile.len).step_by(S::LANES) {
             for first in (0..n).step_by(S::LANES) {
-                // SAFETY: the room of a square more than there are numbers, in both.
+                let base = base.wrapping_add(first * raw.number());
+                // Nothing is read behind the plane's end.
+                let inside = if touch { raw.behind(base) } else { 0 };
+                // SAFETY: the plane has the slots, and there is the room of a square more than there are numbers.
                 unsafe {
-                    let mut square = [S::splat(0.0); 16];
                     // Rows that are none have scale 0.
-                    for (i, numbers) in square[..S::LANES.min(tile.len - row)].iter_mut().enumerate() {
-                        *numbers = S::load(factors.raw.add((row + i) * n + first));
+                    let mut square = [S::splat(0.0); 16];
+                    let slots = &tile.slots[row..(row + S::LANES).min(tile.len)];
+                    for (numbers, &slot) in square.iter_mut().zip(slots) {
+                        let at = base.wrapping_add(slot * stride);
+                        *numbers = if slot * stride + bytes > inside {
+                            S::load(last_numbers(raw, slot, factors.first, first..n).as_ptr())
+                        } else if wide {
+                            S::load(at.cast())
+                        } else {
+                            S::f16(at)
+                        };
                     }
                     S::transpose(&square, to.add(first * ROWS + row), ROWS);
                 }
             }
         }
     }
+}
+
+/// Some numbers of the heads of a slot, up to sixteen, counted from the first number of `head`.
+#[cold]
+fn last_numbers(raw: &Raw, slot: usize, head: usize, range: Range<usize>) -> [f32; 16] {
+    let mut numbers = [0.0; 16];
+    for (number, i) in numbers.iter_mut().zip(range) {
+        let at = raw.at(slot, head + i / raw.dims[2]);
+        // SAFETY: the plane has this number.
+        *number = unsafe {
+            match raw.dtype {
+                DType::F32 => at.cast::<f32>().add(i % raw.dims[2]).read_unaligned(),
+                _ => half(at.cast::<u16>().add(i % raw.dims[2]).read_unaligned()),
+            }
+        };
+    }
+    numbers
 }
 
 /// Writes the rows of a head as f32, `stride` numbers from one to the next, with zeros up to a whole vector.
