@@ -174,13 +174,14 @@ impl Task<'_> {
         let plan = &self.job.plan;
         let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), plan.tile, &plan.blocks);
         let (mut tile, mut next) = (Tile::new(), Tile::new());
+        let mut unpacked = [[0; ROWS]; 2];
         self.fill(&mut cursor, &mut tile);
         while tile.len > 0 {
             self.fill(&mut cursor, &mut next);
             if let Some(rows) = &self.job.parts[tile.part] {
                 self.turn(rows.rotated_values());
                 // SAFETY: the caller's promise; `Rows` has looked at the slots.
-                unsafe { self.tile::<S>(rows, &tile, &next) };
+                unsafe { self.tile::<S>(rows, &tile, &next, &mut unpacked) };
             }
             std::mem::swap(&mut tile, &mut next);
         }
@@ -212,7 +213,7 @@ impl Task<'_> {
         self.rotated = rotated;
     }
 
-    unsafe fn tile<S: Simd>(&mut self, rows: &Rows, tile: &Tile, next: &Tile) {
+    unsafe fn tile<S: Simd>(&mut self, rows: &Rows, tile: &Tile, next: &Tile, unpacked: &mut [[usize; ROWS]; 2]) {
         let (plan, unit, memory) = (&self.job.plan, self.unit, self.memory);
         let (shape, queries) = (plan.shape, unit.queries);
         let next_rows = self.job.parts[next.part].as_ref().filter(|_| next.len > 0);
@@ -254,10 +255,10 @@ impl Task<'_> {
                     },
                 };
                 let [keys_as_bytes, values_as_bytes] = plan.bytes[tile.part].map(|bytes| bytes && S::BYTES);
-                let mut unpacked = [0; ROWS];
+                let [keys_unpacked, values_unpacked] = &mut *unpacked;
                 let mut keys = match keys_as_bytes {
                     true => packed(&rows.key, tile, 0, head, &factors[0]),
-                    false => self.lines::<S>((&rows.key, 0), tile, head, &factors[0], &mut unpacked),
+                    false => self.lines::<S>((&rows.key, 0), tile, head, &factors[0], keys_unpacked),
                 };
                 keys.ahead = ahead(next_rows.map(|rows| &rows.key), 0);
                 match bytes::Kind::new(rows.key.code).filter(|_| keys_as_bytes) {
@@ -313,7 +314,6 @@ impl Task<'_> {
                     );
                     continue;
                 }
-                let mut unpacked = [0; ROWS];
                 let values = match &rows.value {
                     None => Lines {
                         vectors: shape.value.div_ceil(S::LANES),
@@ -322,7 +322,7 @@ impl Task<'_> {
                     },
                     Some(value) => Lines {
                         ahead: ahead(soon, 1),
-                        ..self.lines::<S>((value, 1), tile, head, &factors[1], &mut unpacked)
+                        ..self.lines::<S>((value, 1), tile, head, &factors[1], values_unpacked)
                     },
                 };
                 inner::add_rows::<S>(values, memory.scores, sums);
