@@ -56,8 +56,9 @@ class Kvlab:
         n = ["-p", str(work.n), "-n", "0"] if work.kind == "pp" else ["-p", "0", "-n", str(work.n)]
         sets = [word for setting in entry.sets for word in ("--set", setting)]
         self.command = [str(options.kvlab), "bench", str(self.config), *sets, *n, "-d", str(work.depth), "-o", "json"]
-        self.tokens = work.n
         self.peak = 0
+        # Nothing is loaded before the model.
+        self.before = None
         self.about = {"flags": " ".join([*self.command[1:2], *self.command[3:]]), "config": text}
 
     def round(self, repeats: int, deadline: float) -> list[float]:

@@ -60,7 +60,8 @@ def turn(contender, options, probe, deadline: float, memory: bool) -> dict:
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")
     state = probe()
     samples = contender.round(options.repeats, deadline)
-    return {"began": began, "machine": state, "samples": samples} | ({"peak": contender.peak} if memory else {})
+    held = {"peak": contender.peak, "before": contender.before} if memory else {}
+    return {"began": began, "machine": state, "samples": samples} | held
 
 
 def measure(row: rows.Row, options, probe) -> dict:

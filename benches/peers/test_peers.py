@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import contenders
 import rows
+import run
 import summary
 from rows import Entry, Ratio, Work
 
@@ -97,8 +98,8 @@ class Workers(unittest.TestCase):
         made = self.worker(self.FAKE.replace("DELAY", "0.05"))
         samples = made.round(3, time.monotonic() + 20)
         self.assertEqual(len(samples), 3)
-        # 10 tokens in at least 50 ms.
-        self.assertTrue(all(0 < sample <= 200 for sample in samples), samples)
+        # 10 tokens in at least 50 ms, and hardly in 10 s.
+        self.assertTrue(all(1 < sample <= 200 for sample in samples), samples)
         self.assertGreater(made.peak, 0)
 
     def test_a_peer_that_cannot_be_imported_is_missing(self):
@@ -116,6 +117,44 @@ class Workers(unittest.TestCase):
         made = self.worker(self.FAKE.replace("time.sleep(DELAY)", "raise ValueError('boom')"))
         with self.assertRaisesRegex(contenders.Failed, "ValueError: boom"):
             made.round(1, time.monotonic() + 20)
+
+
+class Turns(unittest.TestCase):
+    def measured(self, **speeds) -> tuple[dict, list[str]]:
+        """A row of contenders that say their name and give the next of their speeds; a speed may be an error."""
+        said = []
+
+        class Fake:
+            def __init__(self, entry, *_):
+                self.label, self.speeds, self.about = entry.label, iter(speeds[entry.label]), {}
+
+            def round(self, *_):
+                said.append(self.label)
+                speed = next(self.speeds)
+                if isinstance(speed, Exception):
+                    raise speed
+                return [speed]
+
+            def close(self):
+                said.append(f"{self.label} closed")
+
+        entries = tuple(Entry(label, "fake", "m", Work("pp", 1), "f16") for label in speeds)
+        row = rows.Row("row", entries, (Ratio("a", "b", 2),))
+        options = SimpleNamespace(limit=9, rounds=2, repeats=1, without=[])
+        with unittest.mock.patch.multiple(contenders, begin=Fake), unittest.mock.patch.multiple(run, model=lambda *_: None):
+            return run.measure(row, options, lambda: None), said
+
+    def test_contenders_take_turns(self):
+        result, said = self.measured(a=[8, 4], b=[2, 2])
+        self.assertEqual(said, ["a", "b", "a", "b", "a closed", "b closed"])
+        self.assertEqual(result["ratios"][0]["values"], [4, 2])
+
+    def test_one_that_fails_leaves_the_others(self):
+        result, said = self.measured(a=[8, 4], b=[2, contenders.Failed("gone | at last")])
+        self.assertEqual(said, ["a", "b", "a", "b", "b closed", "a closed"])
+        self.assertEqual(result["entries"]["b"]["why"], "failed: gone / at last")
+        self.assertEqual([len(entry["turns"]) for entry in result["entries"].values()], [2, 1])
+        self.assertEqual(result["ratios"][0]["values"], [4])
 
 
 class CommandLine(unittest.TestCase):
