@@ -3,7 +3,7 @@
 
 mod batches;
 mod conversation;
-
+mod measured;
 mod quantised;
 mod saved;
 

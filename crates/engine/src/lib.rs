@@ -28,7 +28,7 @@ pub use device::{OpenDevice, devices};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use generate::{Event, Finish, Generation, Request};
-pub use measure::Work;
+pub use measure::{Filled, Measured, Work};
 pub use plan::CachePlan;
 pub use pool::{Origin, Pool, Progress};
 pub use samples::Samples;
