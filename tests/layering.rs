@@ -66,6 +66,10 @@ fn dependencies_point_down() {
         ),
         ("kvlab-lab", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
         (
+            "kvlab-explain",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-model"],
+        ),
+        (
             "kvlab",
             &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"],
         ),
