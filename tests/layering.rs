@@ -71,7 +71,14 @@ fn dependencies_point_down() {
         ),
         (
             "kvlab",
-            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"],
+            &[
+                "kvlab-core",
+                "kvlab-config",
+                "kvlab-engine",
+                "kvlab-explain",
+                "kvlab-lab",
+                "kvlab-model",
+            ],
         ),
     ]);
     let packages = packages();

@@ -59,7 +59,20 @@ fn explain_in_japanese_with_one_set_of_weights() {
     let (_folder, page) = target();
     let path = page.to_str().unwrap();
     let text = "</script><script>alert(1)</script>";
-    let out = ok(&["explain", MHA, text, "-n", "2", "--lang", "ja", "--convert", "--window", "5", "-o", path]);
+    let out = ok(&[
+        "explain",
+        MHA,
+        text,
+        "-n",
+        "2",
+        "--lang",
+        "ja",
+        "--convert",
+        "--window",
+        "5",
+        "-o",
+        path,
+    ]);
     assert!(out.contains("bytes-mha, converted"), "{out}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("<html lang=\"ja\">") && !html.contains("<script>alert"));
@@ -76,7 +89,15 @@ fn explain_has_room_for_48_tokens() {
     let (_folder, page) = target();
     let path = page.to_str().unwrap();
     let longest = "Of Man's first disobedience, and the fruit o";
-    ok(&["explain", "configs/models/bytes-mqa.toml", longest, "-n", "5", "--out", path]);
+    ok(&[
+        "explain",
+        "configs/models/bytes-mqa.toml",
+        longest,
+        "-n",
+        "5",
+        "--out",
+        path,
+    ]);
     let bytes = std::fs::metadata(&page).unwrap().len();
     assert!(bytes < 1_500_000, "{bytes} bytes");
 }
@@ -89,7 +110,10 @@ fn explain_refuses_by_name() {
     assert!(error.contains("the text is empty"), "{error}");
     let long = "x".repeat(60);
     let error = refused(2, &["explain", MHA, &long, "-o", path]);
-    assert!(error.contains("65") && error.contains("48") && error.contains("shorten"), "{error}");
+    assert!(
+        error.contains("65") && error.contains("48") && error.contains("shorten"),
+        "{error}"
+    );
     let error = refused(2, &["explain", MHA, "x", "--lang", "fr", "-o", path]);
     assert!(error.contains("fr") && error.contains("en, ja"), "{error}");
     refused(2, &["explain", MHA, "x", "-n", "0", "-o", path]);
@@ -97,7 +121,10 @@ fn explain_refuses_by_name() {
     let error = refused(2, &["explain", MHA, "x", "--layers", "1,9", "-o", path]);
     assert!(error.contains("layer 9") && error.contains("4 layers"), "{error}");
     let error = refused(2, &["explain", MHA, "x", "--set", "cache.key=f16", "-o", path]);
-    assert!(error.contains("keys as f16") && error.contains("cache.key=f32"), "{error}");
+    assert!(
+        error.contains("keys as f16") && error.contains("cache.key=f32"),
+        "{error}"
+    );
     let none = ["--set", "cache.variant=none", "--set", "cache.capacity=unset"];
     let error = refused(2, &[&["explain", MHA, "x", "-o", path][..], &none].concat());
     assert!(error.contains("cache.variant"), "{error}");
@@ -113,5 +140,8 @@ fn explain_refuses_by_name() {
                 max_position_embeddings = 64\n";
     std::fs::write(&model, text).unwrap();
     let error = refused(2, &["explain", model.to_str().unwrap(), "x", "-o", path]);
-    assert!(error.contains("nameless has no tokenizer") && error.contains("model.tokenizer"), "{error}");
+    assert!(
+        error.contains("nameless has no tokenizer") && error.contains("model.tokenizer"),
+        "{error}"
+    );
 }

@@ -17,7 +17,29 @@ function drawCloseUp() {
   });
   const rows = Array.from({ length: at + 1 }, (_, row) => keyRow(row, at, found.get(row)));
   table.replaceChildren(tableHead(), html("tbody", {}, ...rows), tableFoot(at));
-  numbers.replaceChildren(...drawNumbers(at, key(at), found));
+  numbers.replaceChildren(...drawNumbers(at, key(at), found), ...drawNext(at));
+  bringIntoView(table);
+}
+
+// Scrolls the table, and not the page, to the chosen row.
+function bringIntoView(table) {
+  const holder = table.parentElement;
+  const row = table.querySelector(".chosen");
+  const [head, foot] = [table.tHead.offsetHeight, table.tFoot.offsetHeight];
+  const above = row.offsetTop - head;
+  const below = row.offsetTop + row.offsetHeight + foot - holder.clientHeight;
+  holder.scrollTop = Math.min(Math.max(holder.scrollTop, below), above);
+}
+
+// What the model thinks comes after the last token of the pass.
+function drawNext(at) {
+  if (now().phase < 3 || at !== read() - 1) return [];
+  const guesses = variant().next[now().pass].map(({ text, p }) => {
+    const bar = html("span", { class: "bar" });
+    bar.style.setProperty("--part", p);
+    return html("li", {}, html("b", {}, visibleText(text)), bar, html("span", { class: "number" }, p.toFixed(3)));
+  });
+  return [html("h3", {}, say("next_title")), html("ul", { class: "next" }, ...guesses)];
 }
 
 function drawQueryChoice(at) {

@@ -10,7 +10,7 @@ function render() {
   for (const element of document.querySelectorAll("[data-t]")) element.textContent = say(element.dataset.t);
   for (const element of document.querySelectorAll("[data-t-label]")) {
     element.setAttribute("aria-label", say(element.dataset.tLabel));
-    if (element.tagName === "BUTTON") element.title = say(element.dataset.tLabel);
+    if (element.matches("button")) element.title = say(element.dataset.tLabel);
   }
   for (const button of document.querySelectorAll("[data-language]")) {
     button.setAttribute("aria-pressed", button.dataset.language === state.language);
@@ -68,7 +68,8 @@ function drawWhere() {
     window: Math.min(keeps?.window ?? Infinity, sees ?? Infinity), layers: all_layers, total: count(variant().bytes_per_token),
   });
   const from = say("source." + source, { model });
-  const notes = lossy.length === 0 ? [say("exact")] : [say("lossy"), html("span", { lang: "en" }, `(${lossy.join("; ")})`)];
+  const notes = lossy.length === 0 ? [say("exact")] : [say("lossy"), html("span", { lang: "en" }, `(${lossy.join("; ")}).`)];
+  if (sees !== null && keeps !== null && keeps.window < sees) notes.push(say("window_cut", { sees, window: keeps.window }));
   byId("weights").replaceChildren(...[from, ...notes].flatMap((note) => [note, " "]));
   options(byId("layer"), variant().layers.map((l) => l.layer), state.layer);
   options(byId("head"), Array.from({ length: query_heads }, (_, head) => head), state.head);
@@ -103,7 +104,7 @@ function drawHeads() {
     const on = kv === kvHead() ? " on" : "";
     const wide = latent ? Math.min(width - 4, 150) : Math.min(stored - 6, 64);
     const x = (kv + 0.5) * stored;
-    const text = latent ? say("latent") : wide < 40 ? String(kv) : `KV ${kv}`;
+    const text = latent ? say("latent") : wide < 36 ? String(kv) : `KV ${kv}`;
     shapes.push(shape("g", { class: `stored${on}` },
       shape("rect", { x: x - wide / 2, y: 58, width: wide, height: 24, rx: 4 }), name(text, x, 74)));
   }
@@ -115,7 +116,8 @@ function drawNarration() {
   const { kind, pass, phase } = now();
   byId("moment").textContent = title();
   const window = Math.min(layer().keeps?.window ?? Infinity, layer().sees ?? Infinity);
-  const values = { prompt: trace.prompt, new: trace.passes.length, fed };
+  const what = layer().latent ? say("row_latent") : say("row_kv");
+  const values = { prompt: trace.prompt, new: trace.passes.length, fed, what };
   if (pass >= 0) {
     const { first, tokens } = trace.passes[pass];
     const at = first + tokens - 1;
@@ -132,6 +134,7 @@ function drawNarration() {
     Object.assign(values, { rows: count(w.rows), again_rows: count(wo.rows), scores: count(w.fresh), again: count(wo.again) });
   }
   const parts = [told(kind, phase, values)];
+  if (kind === "prefill" && phase === 1 && window < read()) parts.push(say("band", { window }));
   if (kind === "decode" && phase === 0 && rowsGone()) parts.push(say("fell_out", { window }));
   if (phase === 3 && kind !== "end") parts.push(same() ? say("next_same", values) : say("next_other", values));
   byId("narration").textContent = parts.join(" ");
@@ -205,7 +208,6 @@ function drawControls() {
   byId("first").disabled = byId("previous").disabled = state.moment === 0;
   byId("next").disabled = state.moment === last;
   const play = byId("play");
-  play.textContent = timer === null ? "▶▶" : "❚❚";
   play.setAttribute("aria-pressed", timer !== null);
   play.title = timer === null ? say("play") : say("pause");
   play.setAttribute("aria-label", play.title);

@@ -19,7 +19,7 @@ function bars(numbers, greatest, { x, y, width, height }) {
   const middle = y + height / 2;
   return numbers
     .map((number, i) => {
-      const size = (number / greatest) * (height / 2);
+      const size = Math.max(-1, Math.min(1, number / greatest)) * (height / 2);
       const long = Math.max(Math.abs(size), 0.4);
       const top = size > 0 ? middle - long : middle;
       return `M${(x + i * step).toFixed(1)} ${top.toFixed(1)}h${thick.toFixed(2)}v${long.toFixed(1)}h-${thick.toFixed(2)}z`;

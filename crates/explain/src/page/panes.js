@@ -8,7 +8,7 @@ const shadeOf = (weight) => SHADES.filter((least) => weight / 1000 >= least).len
 function drawPane(side) {
   const figure = byId(side);
   const holder = figure.querySelector(".picture");
-  const width = Math.max(holder.clientWidth, 280);
+  const width = Math.max(holder.clientWidth, 140);
   const place = layout(width);
   const parts = [
     heading(place),
@@ -35,32 +35,36 @@ function drawPane(side) {
 
 // Where things are, for a picture of this width.
 function layout(width) {
-  const left = 42;
-  const rest = width - left - 2;
-  const strips = Math.min(Math.max(rest * 0.4, 96), 230);
+  // On a phone both sides still stand beside each other.
+  const narrow = width < 300;
+  const left = narrow ? 27 : 42;
+  const strips = narrow ? 48 : Math.min((width - left) * 0.4, 230);
   const [first, second] = columnsOf(0).map(({ numbers }) => numbers.length);
-  const gap = 8;
+  const gap = narrow ? 4 : 8;
   const columns = [
     { x: left, width: ((strips - gap) * first) / (first + second) },
     { x: left + gap + ((strips - gap) * first) / (first + second), width: ((strips - gap) * second) / (first + second) },
   ];
-  const x = left + strips + 10;
-  const row = Math.min(20, Math.max(12, 420 / fed));
+  const x = left + strips + (narrow ? 5 : 10);
+  // The newest row is the last one: where it can be, it is above the controls.
+  const room = narrow ? 300 : Math.max(300, window.innerHeight - 590);
+  const row = narrow ? Math.min(14, Math.max(9.5, room / fed)) : Math.min(20, Math.max(12, room / fed));
   const cell = Math.min(row * 1.4, (width - x - 2) / fed);
-  const top = 34;
-  return { left, columns, x, row, cell, top, width, height: top + fed * row + 4 };
+  const top = narrow ? 18 : 30;
+  return { narrow, left, columns, x, row, cell, top, width, height: top + fed * row + 4 };
 }
 
-function heading({ columns, x, cell, top }) {
-  const names = layer().latent ? [say("latent"), say("rotated")] : [say("keys"), say("values")];
-  const label = (text, at) => shape("text", { class: "label", x: at, y: 12 }, text);
+function heading({ narrow, columns, x, cell, top }) {
+  const [first, second] = layer().latent ? [say("latent"), say("rotated")] : [say("keys"), say("values")];
+  const names = narrow ? (layer().latent ? ["c", "k"] : ["K", "V"]) : [first, second];
+  const label = (text, at) => shape("text", { class: "label", x: at, y: 11 }, text);
   const marks = cell < 8 ? [] : Array.from({ length: fed }, (_, row) =>
     shape(
       "text",
-      { class: row < read() ? "tiny" : "tiny ahead", x: x + (row + 0.5) * cell, y: top - 5, "text-anchor": "middle" },
+      { class: row < read() ? "tiny" : "tiny ahead", x: x + (row + 0.5) * cell, y: top - 4, "text-anchor": "middle" },
       row < known() ? [...token(row)][0] : "",
     ));
-  return shape("g", {}, ...columns.map((column, i) => label(names[i], column.x)), label(say("meets"), x), ...marks);
+  return shape("g", {}, ...columns.map((column, i) => label(names[i], column.x)), label(narrow ? say("meets_short") : say("meets"), x), ...marks);
 }
 
 // Tokens that are known at this moment: those of the text, and what was generated so far.
@@ -75,7 +79,7 @@ function drawRow(row, side, place) {
   const text = (x, anchor, content, className) =>
     group.append(shape("text", { class: className, x, y: y + place.row * 0.74, "text-anchor": anchor }, content));
   text(0, "start", MARKS[is], "mark");
-  text(38, "end", row < known() ? token(row) : "", "token");
+  text(place.left - 4, "end", row < known() ? token(row) : "", "token");
   if (is === "ahead") return group;
   if (is === "new" && now().phase === 0) {
     group.classList.add("enter");
@@ -149,11 +153,11 @@ function caption(side) {
   const { pass, phase } = now();
   if (pass < 0) return [title, html("span", {}, side === "with" ? say("with_start") : say("without_start"))];
   const { rows, new: fresh, again } = layer()[side][pass];
-  const scores = phase > 0 ? fresh + again : 0;
-  const values = { rows: count(rows), scores: count(scores), bytes: count(variant().bytes[pass]) };
-  const text = [say("this_pass", values)];
-  if (side === "with") text.push(say("cache_holds", values));
-  return [title, html("span", {}, text.join(" "))];
+  const sum = tally(side);
+  const total = say("so_far", { rows: count(sum.rows), scores: count(sum.fresh + sum.again) });
+  const text = [say("this_pass", { rows: count(rows), scores: count(phase > 0 ? fresh + again : 0) })];
+  if (side === "with") text.push(say("cache_holds", { bytes: count(variant().bytes[pass]) }));
+  return [title, html("b", {}, total), html("span", {}, text.join(" "))];
 }
 
 function summary(side) {

@@ -147,13 +147,12 @@ function columnsOf(row) {
   return [valueOf(row), { numbers: numbers.slice(layer().value), decimals }];
 }
 
-// The greatest number of each column, so that all rows are drawn to one scale.
+// How large a number of each column is at full height, one for all rows. The few greater ones are cut, or all others
+// would be too small to see.
 function scales() {
-  const greatest = [1, 1];
+  const sizes = [[], []];
   for (let row = 0; row < fed; row += 1) {
-    columnsOf(row).forEach(({ numbers }, i) => {
-      numbers.forEach((x) => { greatest[i] = Math.max(greatest[i], Math.abs(x)); });
-    });
+    columnsOf(row).forEach(({ numbers }, i) => sizes[i].push(...numbers.map(Math.abs)));
   }
-  return greatest;
+  return sizes.map((all) => Math.max(1, all.sort((a, b) => a - b)[Math.floor(all.length * 0.97)]));
 }
