@@ -52,6 +52,12 @@ const traceOf = (page) => page.evaluate(() => JSON.parse(document.getElementById
 // The numbers of the tally: rows, older scores, new scores, each without and with.
 const tallyOf = (page) =>
   page.locator("#tally .line b").evaluateAll((all) => all.map((b) => Number(b.textContent.replace(/\D/g, ""))));
+// The softmax of the close-up, each weight rounded to three digits.
+async function weightsOf(page) {
+  const all = await page.locator("#keys td.weight .number").allInnerTexts();
+  const sum = all.reduce((total, weight) => total + Number(weight), 0);
+  return { sum, fine: all.length > 0 && Math.abs(sum - 1) <= 0.0005 * all.length + 1e-9 };
+}
 const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
 
 // The tally by the recorded counts, after `done` whole passes.
@@ -73,9 +79,8 @@ async function steps() {
     if (moment % 4 === 0) {
       const [got, want] = [await tallyOf(page), expected(trace.variants[0].layers[0], done)];
       check(`the tally after pass ${done}: ${got}, not ${want}`, String(got) === String(want));
-      const weights = await page.locator("#keys td.weight .number").allInnerTexts();
-      const sum = weights.reduce((total, weight) => total + Number(weight), 0);
-      check(`the weights of pass ${done} add up to ${sum}`, Math.abs(sum - 1) <= 0.0005 * weights.length + 1e-9);
+      const weights = await weightsOf(page);
+      check(`the weights of pass ${done} add up to ${weights.sum}`, weights.fine);
     }
   }
   await press(page, "ArrowRight");
@@ -108,6 +113,8 @@ async function variants() {
     check(`${variant.name} costs ${bytes}`, (await page.locator("#variants .card").nth(i).innerText()).includes(bytes));
     const [got, want] = [await tallyOf(page), expected(variant.layers[0], trace.passes.length)];
     check(`${variant.name}: ${got}, not ${want}`, String(got) === String(want));
+    const weights = await weightsOf(page);
+    check(`${variant.name}: weights add up to ${weights.sum}`, weights.fine);
     const gone = await page.locator("#with .row.is-gone").count();
     check(`${variant.name} drops ${gone} rows`, gone > 0 === (variant.layers[0].keeps !== null));
     const latent = (await page.locator("#keys thead").innerText()).includes("latent");

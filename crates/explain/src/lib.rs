@@ -15,6 +15,7 @@
 
 mod attention;
 mod error;
+mod layer;
 mod page;
 mod record;
 mod trace;

@@ -14,6 +14,8 @@ const STYLE: &str = concat!(include_str!("page/look.css"), include_str!("page/pa
 const SCRIPT: &str = concat!(
     include_str!("page/story.js"),
     include_str!("page/draw.js"),
+    include_str!("page/choice.js"),
+    include_str!("page/telling.js"),
     include_str!("page/panes.js"),
     include_str!("page/close_up.js"),
     include_str!("page/controls.js")

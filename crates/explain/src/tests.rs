@@ -107,6 +107,39 @@ fn follows(layer: &Layer, tokens: usize) {
     }
 }
 
+/// Soft caps, sinks, latents, windows beside full attention, partial rotation: whatever a model does between its query and
+/// its output, the recording follows it, or there is none.
+#[test]
+fn every_kind_of_model_can_be_recorded() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+    let prompt: Vec<TokenId> = (0..14).map(|i| i * 37 % 131).collect();
+    let mut kinds = [0; 4];
+    for folder in std::fs::read_dir(golden).unwrap() {
+        let folder = folder.unwrap().path();
+        if !folder.join("model.safetensors").exists() {
+            continue;
+        }
+        let text = format!("schema = 1\nname = \"golden\"\n[model]\npath = {folder:?}\n");
+        let config = registry::with_known(|known| ModelConfig::parse(&text, "golden", Path::new("."), &[], known));
+        let mut engine = Engine::load(&config.unwrap(), &mut |_, _| {}).unwrap();
+        let layers: Vec<usize> = (0..engine.model().layers()).collect();
+        let recording = record(&mut engine, &prompt, Then::Generate(3), &layers);
+        let recording = recording.unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let has = |what: &dyn Fn(&Layer) -> bool| usize::from(recording.layers.iter().any(what));
+        let found = [
+            has(&|layer| layer.softcap.is_some()),
+            has(&|layer| layer.sink),
+            has(&|layer| layer.latent),
+            has(&|layer| layer.sees.is_some() && layer.stored[2].len() < 16),
+        ];
+        kinds.iter_mut().zip(found).for_each(|(kind, found)| *kind += found);
+    }
+    assert!(
+        kinds.iter().all(|kind| *kind > 0),
+        "soft caps, sinks, latents, windows: {kinds:?}"
+    );
+}
+
 /// With the cache each of the `p + g - 1` tokens that are fed is projected once. Without, the passes project
 /// `p, p + 1, .., p + g - 1` rows; from one token on, `n` against `n (n + 1) / 2`.
 #[test]

@@ -1,5 +1,6 @@
 //! What a page shows, as plain data: numbers that were recorded, rounded for reading.
 
+use crate::layer::greatest;
 use serde::Serialize;
 
 /// One sentence through one or more caches.
@@ -176,8 +177,7 @@ pub struct Missing {
 impl Numbers {
     /// Rounds to three digits or so of the greatest number: two behind the point for those from 1 to 100.
     pub(crate) fn round(rows: &[Vec<f64>]) -> Self {
-        let greatest = rows.iter().flatten().fold(0.0, |max: f64, x| max.max(x.abs()));
-        let decimals = match greatest {
+        let decimals = match greatest(rows.iter().flatten().copied()) {
             x if x >= 100.0 => 1,
             x if x >= 1.0 => 2,
             x if x >= 0.1 => 3,

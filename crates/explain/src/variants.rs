@@ -57,7 +57,7 @@ impl Wish<'_> {
     fn other(&self, name: &str) -> Choice {
         let sibling = if self.convert { None } else { self.sibling(name) };
         let (source, config) = match sibling {
-            Some(file) => (Source::Sibling, self.load(&file)),
+            Some(file) => (Source::Sibling, self.load(&file, name)),
             None => (Source::Converted, self.converted(name)),
         };
         Choice {
@@ -77,15 +77,12 @@ impl Wish<'_> {
     }
 
     /// A sibling as its file says, on our device.
-    fn load(&self, file: &Path) -> Result<ModelConfig, String> {
+    fn load(&self, file: &Path, name: &str) -> Result<ModelConfig, String> {
         let loaded = registry::with_known(|known| ModelConfig::load(file, &[], known));
         let mut config = loaded.map_err(|errors| errors.to_string())?;
         config.backend = self.config.backend.clone();
-        let origin = Origin::open(&config.model).map_err(|error| error.to_string())?;
-        if file
-            .file_stem()
-            .is_some_and(|stem| stem.to_string_lossy().ends_with("swa"))
-        {
+        if name == "swa" {
+            let origin = Origin::open(&config.model).map_err(|error| error.to_string())?;
             narrow(
                 &mut config.cache,
                 first(&origin).visibility.window(),

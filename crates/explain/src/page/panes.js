@@ -37,7 +37,8 @@ function drawPane(side) {
 function layout(width) {
   // On a phone both sides still stand beside each other.
   const narrow = width < 300;
-  const left = narrow ? 27 : 42;
+  const letters = Math.min(narrow ? 4 : 10, Math.max(...trace.tokens.map((_, at) => [...token(at)].length)));
+  const left = narrow ? 21 + 6 * letters : 35 + 7 * letters;
   const strips = narrow ? 48 : Math.min((width - left) * 0.4, 230);
   const [first, second] = columnsOf(0).map(({ numbers }) => numbers.length);
   const gap = narrow ? 4 : 8;
@@ -51,7 +52,7 @@ function layout(width) {
   const row = narrow ? Math.min(14, Math.max(9.5, room / fed)) : Math.min(20, Math.max(12, room / fed));
   const cell = Math.min(row * 1.4, (width - x - 2) / fed);
   const top = narrow ? 18 : 30;
-  return { narrow, left, columns, x, row, cell, top, width, height: top + fed * row + 4 };
+  return { narrow, letters, left, columns, x, row, cell, top, width, height: top + fed * row + 4 };
 }
 
 function heading({ narrow, columns, x, cell, top }) {
@@ -62,9 +63,15 @@ function heading({ narrow, columns, x, cell, top }) {
     shape(
       "text",
       { class: row < read() ? "tiny" : "tiny ahead", x: x + (row + 0.5) * cell, y: top - 4, "text-anchor": "middle" },
-      row < known() ? [...token(row)][0] : "",
+      row < known() ? [...token(row).replace(/^␣(?=.)/u, "")][0] : "",
     ));
   return shape("g", {}, ...columns.map((column, i) => label(names[i], column.x)), label(narrow ? say("meets_short") : say("meets"), x), ...marks);
+}
+
+// A token, cut where it is too long for its place.
+function short(at, letters) {
+  const all = [...token(at)];
+  return all.length > letters ? `${all.slice(0, letters - 1).join("")}…` : all.join("");
 }
 
 // Tokens that are known at this moment: those of the text, and what was generated so far.
@@ -79,7 +86,7 @@ function drawRow(row, side, place) {
   const text = (x, anchor, content, className) =>
     group.append(shape("text", { class: className, x, y: y + place.row * 0.74, "text-anchor": anchor }, content));
   text(0, "start", MARKS[is], "mark");
-  text(place.left - 4, "end", row < known() ? token(row) : "", "token");
+  text(place.left - 4, "end", row < known() ? short(row, place.letters) : "", "token");
   if (is === "ahead") return group;
   if (is === "new" && now().phase === 0) {
     group.classList.add("enter");
