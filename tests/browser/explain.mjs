@@ -58,7 +58,9 @@ async function weightsOf(page) {
   const sum = all.reduce((total, weight) => total + Number(weight), 0);
   return { sum, fine: all.length > 0 && Math.abs(sum - 1) <= 0.0005 * all.length + 1e-9 };
 }
-const overflow = (page) => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+// By the width that was asked for: a phone would zoom out, and call what it then shows the width of its window.
+const overflow = async (page) =>
+  (await page.evaluate(() => document.documentElement.scrollWidth)) - page.viewportSize().width;
 
 // The tally by the recorded counts, after `done` whole passes.
 function expected(layer, done) {
