@@ -48,6 +48,12 @@ const shot = async (page, name, fullPage = true) => {
 };
 const text = (page, selector) => page.locator(selector).innerText();
 const press = (page, key) => page.keyboard.press(key);
+// Moves the slider; to the end where there are fewer moments.
+const goTo = (page, moment) =>
+  page.locator("#slider").evaluate((slider, to) => {
+    slider.value = to;
+    slider.dispatchEvent(new Event("input"));
+  }, moment);
 const traceOf = (page) => page.evaluate(() => JSON.parse(document.getElementById("trace").textContent));
 // The numbers of the tally: rows, older scores, new scores, each without and with.
 const tallyOf = (page) =>
@@ -94,7 +100,7 @@ async function steps() {
   check("Home", (await page.locator("#slider").inputValue()) === "0");
   await press(page, "End");
   check("End", (await page.locator("#slider").inputValue()) === String(last));
-  await page.locator("#slider").fill("3");
+  await goTo(page, 3);
   check("the slider", (await text(page, "#place")).startsWith("3 "));
   await page.locator("body").click({ position: { x: 2, y: 2 } });
   await press(page, " ");
@@ -139,7 +145,7 @@ async function variants() {
     await page.locator("#layer").selectOption("1");
     check("another layer has other numbers", (await output()) !== two);
   }
-  await page.locator("#slider").fill("3");
+  await goTo(page, 3);
   if (trace.prompt > 1) {
     await page.locator("#query").selectOption("1");
     check("another query of the prefill", (await page.locator("#keys tbody tr").count()) === 2);
@@ -156,12 +162,9 @@ async function languages() {
     check(`${code}: the language of the page`, (await page.locator("html").getAttribute("lang")) === code);
     check(`${code}: the heading`, (await text(page, "h1")).includes(name));
     for (const moment of [0, 1, 5, 6, 7, 8, 999]) {
-      await page.locator("#slider").evaluate((slider, to) => {
-        slider.value = to;
-        slider.dispatchEvent(new Event("input"));
-      }, moment);
+      await goTo(page, moment);
       const all = await text(page, "body");
-      check(`${code}: an open place in ${all.match(/.{20}\{\w+\}/)}`, !/\{\w+\}|undefined|NaN|Infinity/.test(all));
+      check(`${code}: an open place in ${all.match(/.{0,20}\{\w+\}/)}`, !/\{\w+\}|undefined|NaN|Infinity/.test(all));
     }
     if (code === "ja") await shot(page, "japanese");
   }
@@ -194,7 +197,7 @@ async function looks() {
   const grounds = [];
   for (const colorScheme of ["light", "dark"]) {
     const page = await open({ colorScheme });
-    await page.locator("#slider").fill("7");
+    await goTo(page, 7);
     const texts = ["#narration", ".lead", "#weights", "figcaption span", "thead th", ".saved", ".unsaved", ".legend li", "dt", ".facts li"];
     for (const { selector, ratio } of await contrasts(page, texts)) {
       check(`${colorScheme}: contrast ${ratio.toFixed(1)} of ${selector}`, ratio >= 4.5);
@@ -206,8 +209,8 @@ async function looks() {
   check("light and dark differ", grounds[0] !== grounds[1]);
 
   const phone = await open({ viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
-  for (const moment of ["0", "2", "8"]) {
-    await phone.locator("#slider").fill(moment);
+  for (const moment of [0, 2, 8]) {
+    await goTo(phone, moment);
     for (let i = 0; i < (await phone.locator("#variants input").count()); i += 1) {
       await phone.locator("#variants input").nth(i).check();
       check(`a phone scrolls sideways by ${await overflow(phone)} at moment ${moment}, cache ${i}`, (await overflow(phone)) <= 0);

@@ -268,6 +268,15 @@ fn latent_weights_have_no_heads_to_pool() {
 }
 
 #[test]
+fn one_head_makes_no_groups() {
+    let mut request = request("Of", 2);
+    request.convert = true;
+    let trace = run("bytes-mqa.toml", &[], &request).unwrap();
+    assert_eq!(names(&trace), ["mqa", "mha", "swa", "mla"]);
+    assert!(trace.missing[0].reason.contains("one KV head"), "{:?}", trace.missing);
+}
+
+#[test]
 fn layers_can_be_chosen() {
     let mut request = request("Of", 2);
     request.layers = vec![3, 1];

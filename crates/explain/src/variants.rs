@@ -103,11 +103,11 @@ impl Wish<'_> {
             ..CacheConfig::default()
         };
         match name {
+            "gqa" if shape.kv_heads == 1 => return Err("the model has one KV head, and nothing to group".to_owned()),
             // Heads are pooled in the smallest groups there are.
             "gqa" if shape.kv_heads == shape.query_heads && shape.latent.is_none() => {
                 let group = (2..=shape.kv_heads).find(|group| shape.kv_heads.is_multiple_of(*group));
-                let group = group.ok_or("the model has one KV head, and nothing to pool")?;
-                cache.num_key_value_heads = Some(shape.kv_heads / group);
+                cache.num_key_value_heads = group.map(|group| shape.kv_heads / group);
             }
             "swa" => narrow(&mut cache, shape.visibility.window(), self.window, self.fed),
             // Half of the rank that would be exact: so that something is saved.
