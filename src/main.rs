@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod explain;
 mod failure;
 mod formats;
 mod inspect;
@@ -34,6 +35,8 @@ enum Command {
     Logits(logits::Args),
     /// A config as it is understood: every layer's cache and its bytes, without loading weights
     Inspect(inspect::Args),
+    /// One short sentence through a tiny model, with and without a cache, as a page that can be stepped
+    Explain(explain::Args),
     /// Which caches a model can have: every variant, layout and number format, and what is exact, lossy or refused
     Formats(Model),
     /// The devices of this machine that this build can use
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Logits(args) => logits::logits(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Formats(model) => formats::formats(&model),
         Command::Devices => {
             for (name, what) in kvlab_engine::devices() {

@@ -66,8 +66,19 @@ fn dependencies_point_down() {
         ),
         ("kvlab-lab", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
         (
+            "kvlab-explain",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-model"],
+        ),
+        (
             "kvlab",
-            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"],
+            &[
+                "kvlab-core",
+                "kvlab-config",
+                "kvlab-engine",
+                "kvlab-explain",
+                "kvlab-lab",
+                "kvlab-model",
+            ],
         ),
     ]);
     let packages = packages();
