@@ -1,7 +1,7 @@
 //! What is planned for: the geometry of a model, its cache as a file wants it, and its weights as a header lists them.
 
-use crate::weights::{Precision, Stored};
 use crate::PlanError;
+use crate::weights::{Precision, Stored};
 use kvlab_config::{CacheConfig, ModelConfig, ModelOrigin, Weights};
 use kvlab_engine::{hub_config, registry};
 use kvlab_model::DecoderSpec;
@@ -85,9 +85,10 @@ impl Subject {
             ModelOrigin::Path(path) if path.extension().is_some_and(|end| end == "json") => Self::of_file(path),
             ModelOrigin::Path(path) if !path.exists() => Err(PlanError::NotAModel {
                 path: path.clone(),
-                problem: "not found; give a model file (.toml), a Hugging Face folder or its config.json, a .gguf file, or \
+                problem:
+                    "not found; give a model file (.toml), a Hugging Face folder or its config.json, a .gguf file, or \
                           hf:owner/name"
-                    .into(),
+                        .into(),
             }),
             ModelOrigin::Path(path) => {
                 let checkpoint = Checkpoint::open(path)?;
@@ -111,7 +112,9 @@ impl Subject {
         let read = File::open(path).and_then(|file| file.take(CONFIG_BYTES + 1).read_to_end(&mut bytes));
         read.map_err(|error| bad(format!("{error}; give a Hugging Face folder or its config.json")))?;
         if bytes.len() as u64 > CONFIG_BYTES {
-            return Err(bad(format!("larger than {CONFIG_BYTES} bytes, which no config.json is")));
+            return Err(bad(format!(
+                "larger than {CONFIG_BYTES} bytes, which no config.json is"
+            )));
         }
         match serde_json::from_slice(&bytes) {
             Ok(Value::Object(config)) => Self::of_config(config),
@@ -123,10 +126,14 @@ impl Subject {
     fn of_config(mut config: Map<String, Value>) -> Result<Self, PlanError> {
         let mut notes = Vec::new();
         if config.remove(QUANTISED).is_some_and(|value| !value.is_null()) {
-            let note = format!("{QUANTISED} is left out: parameters are counted from the geometry; say with --weights what they take");
+            let note = format!(
+                "{QUANTISED} is left out: parameters are counted from the geometry; say with --weights what they take"
+            );
             notes.push(note);
         }
-        let declared = ["dtype", "torch_dtype"].iter().find_map(|key| config.get(*key)?.as_str());
+        let declared = ["dtype", "torch_dtype"]
+            .iter()
+            .find_map(|key| config.get(*key)?.as_str());
         Ok(Self {
             name: String::new(),
             model: DecoderSpec::from_config(&config)?,
@@ -148,7 +155,11 @@ fn name(path: &Path) -> String {
         true => path.parent().and_then(Path::file_name),
         false => path.file_name(),
     };
-    named.or(path.file_name()).unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    named
+        .or(path.file_name())
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn has_weights(folder: &Path) -> bool {

@@ -71,7 +71,8 @@ impl FromStr for Precision {
             "int4" => Self::Int4,
             "int2" => Self::Int2,
             _ => {
-                let what = format!("there is no weight precision {text:?}; known are fp32, fp16, bf16, int8, int4 and int2");
+                let what =
+                    format!("there is no weight precision {text:?}; known are fp32, fp16, bf16, int8, int4 and int2");
                 return Err(PlanError::Request(what));
             }
         })
@@ -103,7 +104,11 @@ impl Stored {
             let bytes = Bytes(bytes(info.dtype, values)? as u64);
             stored.bytes = stored.bytes + bytes;
             stored.values += values as u64;
-            match stored.formats.iter_mut().find(|(format, _)| format == info.dtype.name()) {
+            match stored
+                .formats
+                .iter_mut()
+                .find(|(format, _)| format == info.dtype.name())
+            {
                 Some((_, sum)) => *sum = *sum + bytes,
                 None => stored.formats.push((info.dtype.name().to_owned(), bytes)),
             }
