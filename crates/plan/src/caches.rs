@@ -3,7 +3,7 @@
 
 use crate::{PlanError, Subject};
 use kvlab_config::{CacheConfig, Capacity, CodecSpec, Device};
-use kvlab_core::{CacheSpec, Exactness, Format, RowSpec};
+use kvlab_core::{CacheSpec, Exactness, Format, RowSpec, Value};
 use kvlab_engine::combinations::{self, Formats};
 use kvlab_engine::{CachePlan, OpenDevice, registry};
 
@@ -100,7 +100,6 @@ impl<'a> Caches<'a> {
     ) -> Result<CacheSpec, String> {
         let mut cache = CacheConfig {
             capacity: Some(Capacity::Tokens(tokens)),
-            sequences,
             ..variant.cache.clone()
         };
         let exact = CodecSpec::exact();
@@ -119,13 +118,18 @@ impl<'a> Caches<'a> {
         };
         cache.key = Some(key.clone());
         cache.value = Some(value.clone());
-        // Where values are a part of the keys they have no format, and `[cache]` must not name one.
-        let mut plan = self.plan(&cache);
-        if plan.is_err() {
+        let mut spec = self.plan(&cache).or_else(|refused| {
+            // Where values are a part of the keys they have no format, and `[cache]` must not name one.
             cache.value = None;
-            plan = plan.or_else(|error| self.plan(&cache).map_err(|_| error));
-        }
-        let mut spec = plan?;
+            let spec = self.plan(&cache).ok();
+            let latent = |spec: &CacheSpec| {
+                let mut layers = spec.layers.iter();
+                layers.all(|layer| matches!(layer.row.value, Value::PrefixOfKey(_)))
+            };
+            spec.filter(latent).ok_or(refused)
+        })?;
+        // A layout has the same rows of each sequence; its lists of slots need not be made for all of them.
+        spec.sequences = sequences;
         if let ColumnKind::Bits(bits) = column.kind {
             let format = Format::plain(&column.name, bits);
             for layer in &mut spec.layers {
@@ -204,7 +208,9 @@ impl<'a> Caches<'a> {
         }
         if takes("num_key_value_heads") {
             let grouped = shape.latent.is_none() && shape.kv_heads == shape.query_heads;
-            let fewer = [4, 2, 3].into_iter().find(|n| shape.kv_heads.is_multiple_of(*n));
+            let fewer = [4, 2, 3]
+                .into_iter()
+                .find(|n| shape.kv_heads > *n && shape.kv_heads.is_multiple_of(*n));
             let default = fewer.filter(|_| grouped).map(|n| shape.kv_heads / n);
             cache.num_key_value_heads = file.num_key_value_heads.or(default);
         }

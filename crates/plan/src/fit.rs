@@ -139,14 +139,14 @@ pub(crate) fn ways_out(
             ));
         }
     }
-    let smaller = Precision::ALL
+    let mut smaller = Precision::ALL
         .into_iter()
         .filter(|p| p.bytes(weights.parameters) < weights.bytes);
     let fits = |p: &Precision| {
         let room = room(p.bytes(weights.parameters));
         room.is_some_and(|room| room >= memory.wanted)
     };
-    if let Some(precision) = smaller.clone().find(fits) {
+    if let Some(precision) = smaller.find(fits) {
         ways.push(format!(
             "weights in {precision}: {}",
             precision.bytes(weights.parameters)

@@ -252,13 +252,18 @@ fn wanted(subject: &Subject, question: &Question) -> Result<Wanted, PlanError> {
         most,
     };
     // Far beyond any model and any machine, and far from where products of bytes would saturate.
-    const MOST: usize = 1 << 30;
+    const TOKENS: usize = 1 << 24;
+    const REQUESTS: usize = 1 << 20;
+    let refuse = |what: String| Err(PlanError::Request(what));
     match wanted {
-        Wanted { context: 0, .. } => Err(PlanError::Request("a context of 0 tokens; ask for at least 1".into())),
-        Wanted { requests: 0, .. } => Err(PlanError::Request("0 requests; ask for at least 1".into())),
-        Wanted { context, requests, .. } if context > MOST || requests > MOST => Err(PlanError::Request(format!(
-            "{context} tokens and {requests} requests: at most {MOST} of each can be planned"
-        ))),
+        Wanted { context: 0, .. } => refuse("a context of 0 tokens; ask for at least 1".into()),
+        Wanted { requests: 0, .. } => refuse("0 requests; ask for at least 1".into()),
+        Wanted { context, .. } if context > TOKENS => {
+            refuse(format!("{context} tokens; at most {TOKENS} can be planned"))
+        }
+        Wanted { requests, .. } if requests > REQUESTS => {
+            refuse(format!("{requests} requests; at most {REQUESTS} can be planned"))
+        }
         wanted => Ok(wanted),
     }
 }

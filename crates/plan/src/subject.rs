@@ -134,9 +134,11 @@ impl Subject {
         let declared = ["dtype", "torch_dtype"]
             .iter()
             .find_map(|key| config.get(*key)?.as_str());
+        let model = DecoderSpec::from_config(&config)?;
+        plausible(&model)?;
         Ok(Self {
             name: String::new(),
-            model: DecoderSpec::from_config(&config)?,
+            model,
             cache: CacheConfig::default(),
             stored: None,
             declared: declared.and_then(|text| match text.trim_start_matches("torch.") {
@@ -146,6 +148,33 @@ impl Subject {
             }),
             notes,
         })
+    }
+}
+
+/// Sizes far beyond any model are refused: products of them would not fit into the numbers that count bytes.
+fn plausible(model: &DecoderSpec) -> Result<(), PlanError> {
+    const HEADS: usize = 1 << 16;
+    const PARAMETERS: u64 = 1_000_000_000_000_000;
+    for layer in 0..model.layers() {
+        let shape = model.attention(layer);
+        let latent = shape.latent.map_or(0, |latent| latent.rank.max(latent.rope));
+        let most = [shape.query_heads, shape.kv_heads, shape.key, shape.value, latent]
+            .into_iter()
+            .max();
+        if let Some(most) = most.filter(|most| *most > HEADS) {
+            let what = format!(
+                "layer {layer} has heads, or values of a head, of which there are {most}; at most {HEADS} can be planned"
+            );
+            return Err(PlanError::Request(what));
+        }
+    }
+    let sizes = model.tensors().into_iter().map(|tensor| tensor.values() as u64);
+    let parameters = sizes.fold(0_u64, u64::saturating_add);
+    match parameters > PARAMETERS {
+        true => Err(PlanError::Request(format!(
+            "{parameters} parameters; at most {PARAMETERS} can be planned"
+        ))),
+        false => Ok(()),
     }
 }
 

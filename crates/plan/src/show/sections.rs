@@ -82,7 +82,10 @@ fn model(plan: &Plan) -> Vec<Block> {
 
 fn weights(plan: &Plan) -> Grid {
     let weights = &plan.weights;
-    let mark = |counted: bool| if counted { "<- counted below" } else { "" }.to_owned();
+    let mark = |counted: bool| {
+        let text = if counted { "<- counted below" } else { "" };
+        text.to_owned()
+    };
     let row = |bytes: Bytes, counted| vec![short(bytes.0 as f64 / 1e9), short(gib(bytes)), mark(counted)];
     let nominal = weights.precisions.iter().map(|(precision, bytes)| {
         let counted = weights.counted == Some(*precision);
@@ -359,7 +362,7 @@ fn conversation(plan: &Plan, cost: &Cost) -> Vec<Block> {
         false => String::new(),
     };
     let pays = match cost.reuses_that_pay {
-        None => "a cache write never pays at these prices".to_owned(),
+        None => "a cache write never pays".to_owned(),
         Some(0) => "a cache write costs less than input: it always pays".to_owned(),
         Some(1) => "a cache write has paid when it is read once".to_owned(),
         Some(n) => format!("a cache write has paid when it is read {n} times"),
@@ -370,10 +373,7 @@ fn conversation(plan: &Plan, cost: &Cost) -> Vec<Block> {
         Block::Gap,
         Block::Grid(grid),
         Block::Gap,
-        Block::Fact(
-            "caching",
-            format!("{change}At these prices {pays}").replace("at these prices at these prices", "at these prices"),
-        ),
+        Block::Fact("caching", format!("{change}At these prices {pays}")),
     ];
     if let Some([without, with]) = plan.last_turn_ttft_ms {
         let text = format!(

@@ -167,7 +167,8 @@ fn experts_that_are_not_chosen_take_memory_only() {
     // One token reads its own experts; very many read them all.
     let of = Some((6, 160));
     let looked_up = parameters.looked_up as f64;
-    assert_eq!(parameters.read(1, of), parameters.active as f64 - looked_up);
+    let one = parameters.active as f64 - looked_up;
+    assert!((parameters.read(1, of) / one - 1.0).abs() < 1e-9);
     let all = parameters.total as f64 - looked_up;
     assert!((parameters.read(10_000, of) / all - 1.0).abs() < 1e-6);
     let two = parameters.read(2, of) - parameters.active as f64 + looked_up;
