@@ -9,7 +9,7 @@ use kvlab_plan::{Conversation, Device, Plan, PlanError, Precision, Prices, Quest
 pub struct Args {
     /// A model file (.toml), a Hugging Face folder or its config.json, a .gguf file, or hf:owner/name
     model: String,
-    /// Override a key of the model file, or set one of `[cache]`, e.g. --set cache.window=1024
+    /// Override a key of the model file, or set one of `[cache]`, e.g. --set cache.variant=swa --set cache.window=1024
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Memory to fit into, e.g. "24 GiB"; left out, that of the device

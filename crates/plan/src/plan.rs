@@ -8,7 +8,7 @@ use crate::weights::{Parameters, Precision, Stored};
 use crate::work::{Steps, Work};
 use crate::{PlanError, Subject};
 use kvlab_core::{Bytes, CacheSpec, Exactness};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Tokens of a request where nobody says, unless the model takes fewer.
 const CONTEXT: usize = 8192;
@@ -86,6 +86,7 @@ pub struct Model {
 #[derive(Clone, Debug, Serialize)]
 pub struct Weights {
     /// Bytes in each precision.
+    #[serde(serialize_with = "by_name")]
     pub precisions: Vec<(Precision, Bytes)>,
     /// What a header lists.
     pub stored: Option<Stored>,
@@ -146,7 +147,8 @@ pub struct Facts {
     pub bytes_per_token: Bytes,
     /// The same, layer by layer.
     pub bytes_per_token_by_layer: Vec<Bytes>,
-    /// Layers that are alike: how many, what they are, bytes a token of one of them.
+    /// Layers that are alike: how many, what they are, bytes a token of one of them. Not for programs, which have every layer.
+    #[serde(skip)]
     pub kinds: Vec<(usize, String, Bytes)>,
     /// Bytes in use for one request of the wanted context.
     pub bytes_at_context: Bytes,
@@ -181,7 +183,16 @@ pub struct Against {
     /// Bytes that a token takes there.
     pub bytes_per_token: Bytes,
     /// Number formats of this model's own cache, and by how many per cent a token takes less (negative: more).
+    #[serde(serialize_with = "by_name")]
     pub percent_less: Vec<(String, f64)>,
+}
+
+/// Pairs as an object whose keys are the names.
+pub(crate) fn by_name<N: Serialize, V: Serialize, S: Serializer>(
+    pairs: &[(N, V)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 /// Plans for a model.

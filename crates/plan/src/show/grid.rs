@@ -47,9 +47,10 @@ impl Grid {
         text
     }
 
-    /// Neighbouring columns with the same cells, as one: `f16, bf16`.
-    pub(super) fn merged(mut self, from: usize) -> Self {
-        let mut i = from + 1;
+    /// Neighbouring columns with the same cells, as one: `f16, bf16`; `all` where nothing else is left.
+    pub(super) fn merged(mut self, all: &str) -> Self {
+        let before = self.columns.len();
+        let mut i = 1;
         while i < self.columns.len() {
             if self.rows.iter().all(|(_, cells)| cells[i] == cells[i - 1]) {
                 let column = self.columns.remove(i);
@@ -58,6 +59,9 @@ impl Grid {
             } else {
                 i += 1;
             }
+        }
+        if before > 2 && self.columns.len() == 1 {
+            self.columns = vec![all.to_owned()];
         }
         self
     }
@@ -77,8 +81,14 @@ mod tests {
                 ("y".into(), ["1", "3", "3", "4"].map(str::to_owned).to_vec()),
             ],
         };
-        let merged = grid.merged(0);
+        let merged = grid.merged("all");
         assert_eq!(merged.columns, ["a", "b, c", "d"]);
         assert_eq!(merged.rows[1].1, ["1", "3", "4"]);
+        let same = Grid {
+            title: String::new(),
+            columns: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            rows: vec![("x".into(), ["1", "1", "1"].map(str::to_owned).to_vec())],
+        };
+        assert_eq!(same.merged("all").columns, ["all"]);
     }
 }

@@ -20,6 +20,18 @@ pub(super) fn time(ms: f64) -> String {
     }
 }
 
+/// Bytes in decimal units, with three significant digits: `140 GB`, `805 KB`.
+pub(super) fn decimal(n: u64) -> String {
+    let (mut value, mut unit) = (n as f64, 0);
+    const UNITS: [&str; 6] = ["B", "KB", "MB", "GB", "TB", "PB"];
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1e3;
+        unit += 1;
+    }
+    let value = if unit == 0 { n.to_string() } else { short(value) };
+    format!("{value} {}", UNITS[unit])
+}
+
 /// A number of things: `8.03 B`, `135 M`, `212 K`.
 pub(super) fn count(n: u64) -> String {
     let n = n as f64;
@@ -52,6 +64,10 @@ mod tests {
         assert_eq!(
             [812, 212_000, 134_515_008, 8_030_261_248].map(count),
             ["812", "212 K", "135 M", "8.03 B"]
+        );
+        assert_eq!(
+            [999, 402_560, 17_500_000_000].map(decimal),
+            ["999 B", "403 KB", "17.5 GB"]
         );
         assert_eq!([0.01234, 1234.5].map(money), ["0.0123", "1234.50"]);
     }

@@ -2,7 +2,7 @@
 
 use super::blocks::Block;
 use super::grid::Grid;
-use super::number::{count, money, short, time};
+use super::number::{count, decimal, money, short, time};
 use crate::{Cell, Cost, Device, Facts, Memory, Outcome, Plan, Precision};
 use kvlab_core::Bytes;
 
@@ -14,17 +14,13 @@ pub(super) fn sections(plan: &Plan) -> Vec<Block> {
     blocks.push(Block::Gap);
     blocks.push(Block::Grid(weights(plan)));
     let mut refusals = Vec::new();
-    let mut grid = |title: String, cell: &dyn Fn(&Facts) -> String| {
-        blocks.push(Block::Gap);
-        blocks.push(Block::Grid(caches(plan, title, cell, &mut refusals)));
-    };
     let (context, layers) = (plan.context_tokens, plan.model.layers);
-    grid(format!("Cache: bytes a token in all {layers} layers"), &|facts| {
-        facts.bytes_per_token.to_string()
-    });
-    grid(format!("Cache: one request of {context} tokens"), &|facts| {
-        facts.bytes_at_context.to_string()
-    });
+    let title = format!("Cache: bytes a token in all {layers} layers");
+    let cell = |facts: &Facts| facts.bytes_per_token.to_string();
+    blocks.extend([Block::Gap, Block::Grid(everything(plan, title, &cell, &mut refusals))]);
+    let title = format!("Cache: one request of {context} tokens");
+    let cell = |facts: &Facts| facts.bytes_at_context.to_string();
+    blocks.extend([Block::Gap, Block::Grid(caches(plan, title, &cell, &mut refusals))]);
     blocks.extend(marks(plan));
     blocks.extend(by_layer(plan));
     blocks.extend(against(plan));
@@ -86,7 +82,7 @@ fn weights(plan: &Plan) -> Grid {
         let text = if counted { "<- counted below" } else { "" };
         text.to_owned()
     };
-    let row = |bytes: Bytes, counted| vec![short(bytes.0 as f64 / 1e9), short(gib(bytes)), mark(counted)];
+    let row = |bytes: Bytes, counted| vec![decimal(bytes.0), bytes.to_string(), mark(counted)];
     let nominal = weights.precisions.iter().map(|(precision, bytes)| {
         let counted = weights.counted == Some(*precision);
         (precision.to_string(), row(*bytes, counted))
@@ -104,17 +100,24 @@ fn weights(plan: &Plan) -> Grid {
     });
     Grid {
         title: "Weights (without scales, but for those stored)".into(),
-        columns: ["GB", "GiB", ""].map(str::to_owned).to_vec(),
+        columns: ["decimal", "binary", ""].map(str::to_owned).to_vec(),
         rows: nominal.chain(stored).collect(),
     }
 }
 
-fn gib(bytes: Bytes) -> f64 {
-    bytes.0 as f64 / f64::from(1 << 30)
+/// Variants down, number formats across; without those that are refused in every format.
+fn caches(plan: &Plan, title: String, cell: &dyn Fn(&Facts) -> String, refusals: &mut Vec<String>) -> Grid {
+    let mut grid = everything(plan, title, cell, refusals);
+    let mut planned = plan
+        .caches
+        .iter()
+        .map(|cache| cache.cells.iter().any(|cell| cell.facts().is_some()));
+    grid.rows.retain(|_| planned.next().unwrap_or(true));
+    grid.merged("every format")
 }
 
-/// Variants down, number formats across.
-fn caches(plan: &Plan, title: String, cell: &dyn Fn(&Facts) -> String, refusals: &mut Vec<String>) -> Grid {
+/// The same with all variants.
+fn everything(plan: &Plan, title: String, cell: &dyn Fn(&Facts) -> String, refusals: &mut Vec<String>) -> Grid {
     let mut text = |one: &Cell| match &one.outcome {
         Outcome::Planned(facts) => cell(facts),
         Outcome::Refused(reason) => {
@@ -137,7 +140,7 @@ fn caches(plan: &Plan, title: String, cell: &dyn Fn(&Facts) -> String, refusals:
         rows: rows.collect(),
         columns: columns(plan),
     };
-    grid.merged(0)
+    grid.merged("every format")
 }
 
 fn columns(plan: &Plan) -> Vec<String> {
@@ -213,7 +216,7 @@ fn against(plan: &Plan) -> Vec<Block> {
             cells.collect(),
         )],
     };
-    vec![Block::Gap, Block::Grid(grid.merged(0))]
+    vec![Block::Gap, Block::Grid(grid.merged("every format"))]
 }
 
 fn verdict(plan: &Plan, memory: &Memory) -> Vec<Block> {

@@ -68,7 +68,7 @@ fn a_quantised_config_is_planned_from_its_geometry() {
                 \"intermediate_size\": 128, \"vocab_size\": 100, \"max_position_embeddings\": 512, \"torch_dtype\": \"float32\", \
                 \"quantization_config\": {\"quant_method\": \"fp8\"}}";
     let (_folder, path) = file("config.json", text.as_bytes());
-    let subject = Subject::open(&path, &["cache.window=7".into()]).unwrap();
+    let subject = Subject::open(&path, &["cache.variant=swa".into(), "cache.window=7".into()]).unwrap();
     assert!(subject.notes[0].contains("quantization_config"));
     assert_eq!(subject.declared, Some(Precision::Fp32));
     assert_eq!(subject.cache.window, Some(7));

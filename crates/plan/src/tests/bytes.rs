@@ -155,9 +155,16 @@ fn weights_as_a_header_lists_them() {
     assert_eq!(plan.model.name, "gqa");
 }
 
-/// Experts: DeepSeek-V2 has 236 billion parameters, of which a token uses 21 billion (arXiv 2405.04434, abstract).
+/// Experts: DeepSeek-V2 has 236 billion parameters, of which a token uses 21 billion (arXiv 2405.04434, abstract); V3 has 671 and
+/// 37 billion (arXiv 2412.19437, abstract).
 #[test]
 fn experts_that_are_not_chosen_take_memory_only() {
+    let v3 = planned("deepseek-v3", &at(1)).model.parameters;
+    let (total, active) = (v3.total as f64 / 1e9, v3.active as f64 / 1e9);
+    assert!(
+        (total - 671.0).abs() < 1.0 && (active - 37.0).abs() < 0.7,
+        "{total} {active}"
+    );
     let parameters = planned("deepseek-v2", &at(1)).model.parameters;
     let (total, active) = (parameters.total as f64 / 1e9, parameters.active as f64 / 1e9);
     assert!(
