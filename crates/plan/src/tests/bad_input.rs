@@ -150,6 +150,20 @@ fn nothing_is_asked_for() {
             "{error}"
         );
     }
+    let talk = |turns| crate::Conversation {
+        turns,
+        system: 1,
+        user: 1,
+        reply: 1,
+    };
+    for turns in [0, u64::MAX] {
+        let question = Question {
+            conversation: Some((talk(turns), Prices::find("example").unwrap())),
+            ..at(1)
+        };
+        let error = plan(&subject("llama-3.1-8b", &[]), &question).unwrap_err().to_string();
+        assert!(error.contains("turns"), "{error}");
+    }
     // Beyond the model: planned, and said.
     let plan = plan(&subject("llama-2-70b", &[]), &at(8192)).unwrap();
     assert!(plan.notes[0].contains("4096 positions"), "{:?}", plan.notes);

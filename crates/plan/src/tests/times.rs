@@ -19,7 +19,8 @@ fn presets() {
         .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut known: Vec<_> = DEVICES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    (files.sort(), known.sort());
+    files.sort();
+    known.sort();
     assert_eq!(files, known);
     for name in known {
         let device = Device::find(&name).unwrap();

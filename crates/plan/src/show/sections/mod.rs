@@ -1,9 +1,13 @@
-//! The sections of a report: model, weights, bytes, memory, times, prices.
+//! The sections of a report: model, weights and bytes here, memory, times and prices in files of their own.
+
+mod memory;
+mod price;
+mod times;
 
 use super::blocks::Block;
 use super::grid::Grid;
-use super::number::{count, decimal, money, short, time};
-use crate::{Cell, Cost, Device, Facts, Memory, Outcome, Plan, Precision};
+use super::number::{count, decimal, short};
+use crate::{Cell, Facts, Outcome, Plan};
 use kvlab_core::Bytes;
 
 /// Behind the name of what changes the output of the model.
@@ -26,29 +30,15 @@ pub(super) fn sections(plan: &Plan) -> Vec<Block> {
     blocks.extend(against(plan));
     if let Some(memory) = &plan.memory {
         blocks.push(Block::Gap);
-        blocks.extend(verdict(plan, memory));
-        if memory.rows.is_some() {
-            let each = if plan.requests == 1 {
-                "one request".to_owned()
-            } else {
-                format!("each of {} requests", plan.requests)
-            };
-            let title = format!("Largest context of {each}, in tokens (= is all that the model takes)");
-            blocks.push(Block::Gap);
-            blocks.push(Block::Grid(caches(plan, title, &largest_context, &mut refusals)));
-            blocks.push(Block::Gap);
-            let title = format!("Requests of {context} tokens at the same time");
-            let cell = |facts: &Facts| facts.fit.map_or_else(String::new, |fit| fit.requests.to_string());
-            blocks.push(Block::Grid(caches(plan, title, &cell, &mut refusals)));
-        }
+        blocks.extend(memory::memory(plan, memory, &mut refusals));
     }
     if let Some(device) = &plan.device {
         blocks.push(Block::Gap);
-        blocks.extend(times(plan, device, &mut refusals));
+        blocks.extend(times::times(plan, device, &mut refusals));
     }
     if let Some(cost) = &plan.cost {
         blocks.push(Block::Gap);
-        blocks.extend(conversation(plan, cost));
+        blocks.extend(price::conversation(plan, cost));
     }
     if !refusals.is_empty() {
         blocks.push(Block::Gap);
@@ -79,7 +69,11 @@ fn model(plan: &Plan) -> Vec<Block> {
 fn weights(plan: &Plan) -> Grid {
     let weights = &plan.weights;
     let mark = |counted: bool| {
-        let text = if counted { "<- counted below" } else { "" };
+        let text = if counted && (plan.memory.is_some() || plan.device.is_some()) {
+            "<- counted below"
+        } else {
+            ""
+        };
         text.to_owned()
     };
     let row = |bytes: Bytes, counted| vec![decimal(bytes.0), bytes.to_string(), mark(counted)];
@@ -217,174 +211,4 @@ fn against(plan: &Plan) -> Vec<Block> {
         )],
     };
     vec![Block::Gap, Block::Grid(grid.merged("every format"))]
-}
-
-fn verdict(plan: &Plan, memory: &Memory) -> Vec<Block> {
-    let counted = match plan.weights.counted {
-        Some(precision) => precision.to_string(),
-        None => "as stored".into(),
-    };
-    let reserve = match memory.reserve.0 {
-        0 => String::new(),
-        _ => format!(" - {} reserve", memory.reserve),
-    };
-    let rows = match memory.rows {
-        Some(rows) => format!("= {rows} for rows"),
-        None => "leaves nothing for rows".into(),
-    };
-    let sum = format!(
-        "{} - {} weights ({counted}){reserve} {rows}",
-        memory.budget, memory.weights
-    );
-    let asked = match plan.requests {
-        1 => format!("a request of {} tokens", plan.context_tokens),
-        n => format!("{n} requests of {} tokens", plan.context_tokens),
-    };
-    let cache = format!("{} {}", plan.chosen.variant, plan.chosen.codec);
-    let mut blocks = vec![Block::Fact("memory", sum)];
-    if memory.fits {
-        let left = Bytes(memory.budget.0.saturating_sub(memory.needed().0));
-        let text = format!("{asked} in {cache}: {} of rows, {left} left", memory.wanted);
-        blocks.push(Block::Fact("FITS", text));
-        return blocks;
-    }
-    let missing = Bytes(memory.needed().0.saturating_sub(memory.budget.0));
-    let text = format!(
-        "{asked} in {cache}: {} of rows, {missing} too much. One of these does:",
-        memory.wanted
-    );
-    blocks.push(Block::Fact("DOES NOT", format!("fit: {text}")));
-    blocks.extend(memory.ways_out.iter().cloned().map(Block::Item));
-    blocks
-}
-
-fn largest_context(facts: &Facts) -> String {
-    let Some(fit) = facts.fit else {
-        return String::new();
-    };
-    let mark = if fit.limited_by_model { "=" } else { "" };
-    format!("{mark}{}", fit.largest_context_tokens)
-}
-
-fn times(plan: &Plan, device: &Device, refusals: &mut Vec<String>) -> Vec<Block> {
-    let precision = plan.weights.counted.unwrap_or(Precision::Fp16);
-    let rate = match device.rate(precision) {
-        Some((rate, format)) => format!("{} TFLOP/s in {format}", short(rate / 1e12)),
-        None => "FLOP/s not published, so no TTFT".into(),
-    };
-    let facts = format!(
-        "{}: {rate}, {} GB/s ({})",
-        device.name,
-        short(device.bandwidth_gb_s),
-        device.source
-    );
-    let what = "a roofline: the longer of computing and reading, each at full speed. Real systems take longer";
-    let mut blocks = vec![Block::Fact("device", facts), Block::Fact("times", what.into())];
-    let context = plan.context_tokens;
-    if let Some((times, ttft)) = plan
-        .chosen()
-        .and_then(|facts| facts.times)
-        .and_then(|t| Some((t, t.ttft_ms?)))
-    {
-        let text = format!(
-            "{} for a prompt of {context} tokens ({} {}), set by {}",
-            time(ttft),
-            plan.chosen.variant,
-            plan.chosen.codec,
-            by(times.ttft_by_memory)
-        );
-        blocks.push(Block::Fact("TTFT", text));
-    }
-    let each = match plan.requests {
-        1 => "one request".to_owned(),
-        n => format!("{n} requests"),
-    };
-    let computing = |facts: &Facts| facts.times.is_some_and(|times| !times.itl_by_memory);
-    let cells = plan.caches.iter().flat_map(|cache| &cache.cells);
-    let note = match cells.filter_map(Cell::facts).any(computing) {
-        true => " (* set by computing, else by memory)",
-        false => ", set by memory",
-    };
-    blocks.push(Block::Gap);
-    let itl = |facts: &Facts| {
-        let mark = if computing(facts) { "*" } else { "" };
-        facts.times.map_or_else(String::new, |times| time(times.itl_ms) + mark)
-    };
-    let title = format!("ITL behind {context} tokens, {each}{note}");
-    blocks.push(Block::Grid(caches(plan, title, &itl, refusals)));
-    if plan.memory.as_ref().is_some_and(|memory| memory.rows.is_some()) {
-        let most = |facts: &Facts| {
-            facts
-                .times
-                .and_then(|times| times.most_tokens_per_second)
-                .map_or("-".to_owned(), short)
-        };
-        let title = format!("Tokens a second with as many requests of {context} tokens as fit");
-        blocks.push(Block::Gap);
-        blocks.push(Block::Grid(caches(plan, title, &most, refusals)));
-    }
-    blocks
-}
-
-fn by(memory: bool) -> &'static str {
-    if memory { "memory" } else { "computing" }
-}
-
-fn conversation(plan: &Plan, cost: &Cost) -> Vec<Block> {
-    let (c, p) = (cost.conversation, &cost.prices);
-    let talk = format!(
-        "{} turns; system prompt {} tokens, question {}, answer {}; each turn sends all that went before",
-        c.turns, c.system, c.user, c.reply
-    );
-    let m = p.per_million_tokens;
-    let prices = format!(
-        "{} ({}): {} {} input, {} cached read, {} cache write, {} output for a million tokens ({})",
-        p.name, p.date, p.currency, m.input, m.cached_read, m.cache_write, m.output, p.source
-    );
-    let row = |name: &str, tokens: crate::Tokens, price: f64| {
-        let parts = [tokens.input, tokens.cached_read, tokens.cache_write, tokens.output];
-        let mut cells: Vec<_> = parts.iter().map(u64::to_string).collect();
-        cells.push(money(price));
-        (name.to_owned(), cells)
-    };
-    let grid = Grid {
-        title: format!("Tokens, and {}", p.currency),
-        columns: ["input", "cached read", "cache write", "output", &p.currency]
-            .map(str::to_owned)
-            .to_vec(),
-        rows: vec![
-            row("no prompt caching", cost.plain, cost.plain_price),
-            row("prompt caching", cost.cached, cost.cached_price),
-        ],
-    };
-    let change = match cost.plain_price > 0.0 {
-        true => format!(
-            "{:.1} % of the price without. ",
-            100.0 * cost.cached_price / cost.plain_price
-        ),
-        false => String::new(),
-    };
-    let pays = match cost.reuses_that_pay {
-        None => "a cache write never pays".to_owned(),
-        Some(0) => "a cache write costs less than input: it always pays".to_owned(),
-        Some(1) => "a cache write has paid when it is read once".to_owned(),
-        Some(n) => format!("a cache write has paid when it is read {n} times"),
-    };
-    let mut blocks = vec![
-        Block::Fact("talk", talk),
-        Block::Fact("prices", prices),
-        Block::Gap,
-        Block::Grid(grid),
-        Block::Gap,
-        Block::Fact("caching", format!("{change}At these prices {pays}")),
-    ];
-    if let Some([without, with]) = plan.last_turn_ttft_ms {
-        let text = format!(
-            "{} in the last turn, {} with the prefix cached",
-            time(without),
-            time(with)
-        );
-        blocks.push(Block::Fact("TTFT", text));
-    }
-    blocks
 }
