@@ -52,6 +52,25 @@ fn a_config_of_absurd_size() {
     assert!(refused(&path).contains("num_hidden_layers"));
 }
 
+/// Sizes whose products no number of bytes can hold.
+#[test]
+fn a_config_of_more_than_can_be_counted() {
+    let geometry = |heads: usize, hidden: usize, layers: usize| {
+        format!(
+            "{{\"model_type\": \"llama\", \"hidden_size\": {hidden}, \"num_attention_heads\": {heads}, \"num_hidden_layers\": {layers}, \
+             \"intermediate_size\": {hidden}, \"vocab_size\": 1000, \"max_position_embeddings\": 64, \"head_dim\": 64}}"
+        )
+    };
+    for (text, word) in [
+        (geometry(8, 1 << 30, 4096), "parameters"),
+        (geometry(1 << 20, 64, 1), "heads"),
+    ] {
+        let (_folder, path) = file("config.json", text.as_bytes());
+        let error = refused(&path);
+        assert!(error.contains(word) && error.contains("planned"), "{text}: {error}");
+    }
+}
+
 #[test]
 fn gguf_that_is_cut() {
     let whole = b"GGUF\x03\0\0\0\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";

@@ -171,6 +171,12 @@ fn experts_that_are_not_chosen_take_memory_only() {
         (total - 236.0).abs() < 1.0 && (active - 21.0).abs() < 0.5,
         "{total} {active}"
     );
+    // By hand: attention with low-rank queries, 160 and 2 experts of 1536, one dense layer, embedding and head, norms.
+    let (h, v) = (5120, 102_400);
+    let attention = h * 1536 + 1536 * 128 * 192 + h * 576 + 512 * 128 * 256 + 128 * 128 * h + 1536 + 512 + 2 * h;
+    let rest: u64 = 60 * attention + 3 * h * 12_288 + 2 * v * h + h + 59 * 160 * h;
+    let experts = |count: u64| rest + 59 * (count + 2) * 3 * h * 1536;
+    assert_eq!((parameters.total, parameters.active), (experts(160), experts(6)));
     // One token reads its own experts; very many read them all.
     let of = Some((6, 160));
     let looked_up = parameters.looked_up as f64;
