@@ -70,6 +70,17 @@ fn dependencies_point_down() {
             &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-model"],
         ),
         (
+            "kvlab-plan",
+            &[
+                "kvlab-core",
+                "kvlab-config",
+                "kvlab-cpu",
+                "kvlab-engine",
+                "kvlab-model",
+                "kvlab-weights",
+            ],
+        ),
+        (
             "kvlab",
             &[
                 "kvlab-core",
@@ -78,6 +89,7 @@ fn dependencies_point_down() {
                 "kvlab-explain",
                 "kvlab-lab",
                 "kvlab-model",
+                "kvlab-plan",
             ],
         ),
     ]);
