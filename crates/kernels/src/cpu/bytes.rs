@@ -308,40 +308,82 @@ vnni! {
 
     /// Softmax weights times the scales of `groups` groups, as whole numbers: `[queries][groups]`.
     ///
+    /// Four of them go together, because what is found across a vector takes the time of its chain.
+    ///
     /// # Safety
     /// There are weights and factors for the rows rounded up to sixteen, and `to` has room.
     pub unsafe fn weights(kind: Kind, scaled: Scaled, rows: usize, groups: usize, from: *const f32, queries: usize, to: *mut Weights) {
-        let vectors = rows.div_ceil(16);
-        for j in 0..queries {
-            for group in 0..groups {
-                let (w, to) = (from.add(j * ROWS), &mut *to.add(j * groups + group));
-                let mut products = [_mm512_setzero_ps(); ROWS / 16];
-                let mut most = _mm512_setzero_si512();
-                let mut zero = _mm512_setzero_ps();
-                for (i, product) in products.iter_mut().enumerate().take(vectors) {
+        let (vectors, all) = (rows.div_ceil(16), queries * groups);
+        let (mut query, mut group) = (0, 0);
+        for first in (0..all).step_by(4) {
+            let to = std::slice::from_raw_parts_mut(to.add(first), 4.min(all - first));
+            let mut products = [[_mm512_setzero_ps(); ROWS / 16]; 4];
+            let mut most = [_mm512_setzero_si512(); 4];
+            let mut zeros = [_mm512_setzero_ps(); 4];
+            for k in 0..to.len() {
+                let (w, scale, zero) = (from.add(query * ROWS), scaled.scale.add(group * ROWS), scaled.zero.add(group * ROWS));
+                for (i, product) in products[k].iter_mut().enumerate().take(vectors) {
                     let w = _mm512_loadu_ps(w.add(i * 16));
-                    *product = _mm512_mul_ps(w, _mm512_loadu_ps(scaled.scale.add(group * ROWS + i * 16)));
-                    most = _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(*product)));
+                    *product = _mm512_mul_ps(w, _mm512_loadu_ps(scale.add(i * 16)));
+                    // As whole numbers, since a maximum of floats drops what is no number.
+                    most[k] = _mm512_max_epi32(most[k], _mm512_castps_si512(_mm512_abs_ps(*product)));
                     if kind.zero_points {
-                        zero = _mm512_fmadd_ps(w, _mm512_loadu_ps(scaled.zero.add(group * ROWS + i * 16)), zero);
+                        zeros[k] = _mm512_fmadd_ps(w, _mm512_loadu_ps(zero.add(i * 16)), zeros[k]);
                     }
                 }
-                let most = f32::from_bits(_mm512_reduce_max_epi32(most) as u32);
-                let (scale, inverse) = if most < LEAST { (0.0, 0.0) } else { (most / MOST, MOST / most) };
-                to.scale = scale;
-                to.zero = if kind.zero_points { _mm512_reduce_add_ps(zero) } else { 0.0 };
-                let mut sum = _mm512_setzero_si512();
-                for (i, product) in products.into_iter().enumerate().take(vectors) {
-                    let code = _mm512_cvtps_epi32(_mm512_mul_ps(product, _mm512_set1_ps(inverse)));
-                    sum = _mm512_add_epi32(sum, code);
+                group += 1;
+                if group == groups {
+                    (query, group) = (query + 1, 0);
+                }
+            }
+            let most = _mm_castsi128_ps(four_maxima(most));
+            let enough = _mm_cmp_ps_mask::<_CMP_NLT_UQ>(most, _mm_set1_ps(LEAST));
+            let (mut scale, mut inverse, mut zero) = ([0.0; 4], [0.0; 4], [0.0; 4]);
+            _mm_storeu_ps(scale.as_mut_ptr(), _mm_maskz_div_ps(enough, most, _mm_set1_ps(MOST)));
+            _mm_storeu_ps(inverse.as_mut_ptr(), _mm_maskz_div_ps(enough, _mm_set1_ps(MOST), most));
+            if kind.zero_points {
+                for (zero, zeros) in zero.iter_mut().zip(zeros) {
+                    *zero = _mm512_reduce_add_ps(zeros);
+                }
+            }
+            let mut sums = [_mm512_setzero_si512(); 4];
+            for (k, to) in to.iter_mut().enumerate() {
+                let inverse = _mm512_set1_ps(inverse[k]);
+                for (i, product) in products[k].into_iter().enumerate().take(vectors) {
+                    let code = _mm512_cvtps_epi32(_mm512_mul_ps(product, inverse));
+                    sums[k] = _mm512_add_epi32(sums[k], code);
                     for (b, byte) in split(code).into_iter().enumerate() {
                         let at = to.bytes[b].as_mut_ptr().add(i * 4);
                         _mm_storeu_si128(at.cast(), _mm512_cvtepi32_epi8(byte));
                     }
                 }
-                to.sum = _mm512_reduce_add_epi32(sum);
+            }
+            let mut sum = [0; 4];
+            _mm_storeu_si128(sum.as_mut_ptr().cast(), four_sums(sums));
+            for (k, to) in to.iter_mut().enumerate() {
+                (to.scale, to.zero, to.sum) = (scale[k], zero[k], sum[k]);
             }
         }
+    }
+
+    /// The largest number of each of four vectors.
+    unsafe fn four_maxima(of: [__m512i; 4]) -> __m128i {
+        let [a, b, c, d] = of;
+        let ab = _mm512_max_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        let cd = _mm512_max_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+        let quarters = _mm512_max_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+        let halves = _mm256_max_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64::<1>(quarters));
+        _mm_max_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
+    }
+
+    /// The sum of each of four vectors.
+    unsafe fn four_sums(of: [__m512i; 4]) -> __m128i {
+        let [a, b, c, d] = of;
+        let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+        let quarters = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+        let halves = _mm256_add_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64::<1>(quarters));
+        _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves))
     }
 
     /// Adds rows to the sums of every query, each with its weight. `group` is the number of numbers of a group.
