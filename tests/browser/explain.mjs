@@ -113,6 +113,7 @@ async function steps() {
 
 async function variants() {
   const page = await open();
+  await page.locator("[data-language=en]").click();
   const trace = await traceOf(page);
   for (const [i, variant] of trace.variants.entries()) {
     await page.locator("#variants input").nth(i).check();
