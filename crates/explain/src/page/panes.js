@@ -28,6 +28,7 @@ function drawPane(side) {
     hatch(side),
     ...parts,
   );
+  picture.style.fontSize = `${Math.min(11, place.row * 0.82)}px`;
   picture.addEventListener("click", (event) => pick(event, picture, place));
   holder.replaceChildren(picture);
   figure.querySelector("figcaption").replaceChildren(...caption(side));
@@ -63,7 +64,7 @@ function heading({ narrow, columns, x, cell, top }) {
     shape(
       "text",
       { class: row < read() ? "tiny" : "tiny ahead", x: x + (row + 0.5) * cell, y: top - 4, "text-anchor": "middle" },
-      row < known() ? [...token(row).replace(/^␣(?=.)/u, "")][0] : "",
+      row < known() ? [...token(row).replace(/^·(?=.)/u, "")][0] : "",
     ));
   return shape("g", {}, ...columns.map((column, i) => label(names[i], column.x)), label(narrow ? say("meets_short") : say("meets"), x), ...marks);
 }

@@ -46,8 +46,8 @@ function decimal(value, decimals) {
 
 // A token as it can be seen.
 function visibleText(text) {
-  const marks = { " ": "␣", "\n": "⏎", "\r": "⏎", "\t": "⇥" };
-  return text.replace(/[\u0000-\u0020\u007f]/g, (c) => marks[c] ?? "·");
+  const marks = { " ": "·", "\n": "⏎", "\r": "⏎", "\t": "⇥" };
+  return text.replace(/[\u0000-\u0020\u007f]/g, (c) => marks[c] ?? "▯");
 }
 
 const token = (at) => visibleText(trace.tokens[at].text);
