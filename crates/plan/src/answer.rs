@@ -166,6 +166,19 @@ pub(crate) fn by_name<N: Serialize, V: Serialize, S: Serializer>(
     serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
+impl Weights {
+    /// The precision that decides how fast they are multiplied: that which is counted, or of stored ones FP32 if most have more than
+    /// 16 bits.
+    pub fn multiplied(&self) -> Precision {
+        let wide = |stored: &Stored| stored.bytes.0 > 3 * stored.values;
+        let stored = match self.stored.as_ref().is_some_and(wide) {
+            true => Precision::Fp32,
+            false => Precision::Fp16,
+        };
+        self.counted.unwrap_or(stored)
+    }
+}
+
 impl Plan {
     /// The cell that the verdict is about.
     pub fn chosen(&self) -> Option<&Facts> {

@@ -135,14 +135,15 @@ impl<'a> Caches<'a> {
             for layer in &mut spec.layers {
                 (layer.key, layer.value, layer.seal) = (format.clone(), format.clone(), None);
             }
-            let reason = format!("{bits} bits a number: not a format of kvlab");
-            spec.exactness = match spec.exactness {
-                Exactness::Exact => Exactness::Lossy(vec![reason]),
-                Exactness::Lossy(mut reasons) => {
-                    reasons.push(reason);
-                    Exactness::Lossy(reasons)
-                }
-            };
+            if bits < 16 {
+                let reason = format!("{bits} bits a number");
+                let mut reasons = match spec.exactness {
+                    Exactness::Exact => Vec::new(),
+                    Exactness::Lossy(reasons) => reasons,
+                };
+                reasons.push(reason);
+                spec.exactness = Exactness::Lossy(reasons);
+            }
         }
         Ok(spec)
     }

@@ -70,9 +70,14 @@ pub fn plan(subject: &Subject, question: &Question) -> Result<Plan, PlanError> {
         has_memory: memory.is_some(),
         steps: Steps::new(model, weights.counted_bytes),
         device: question.device.as_ref(),
-        precision: weights.counted.unwrap_or(Precision::Fp16),
+        precision: weights.multiplied(),
     };
     let mut notes = subject.notes.clone();
+    if let Some(bits) = question.bits {
+        notes.push(format!(
+            "{bits} bits is arithmetic: kvlab has no such format, and no scales are counted"
+        ));
+    }
     if wanted.context > model.max_positions() {
         let (context, most) = (wanted.context, model.max_positions());
         notes.push(format!(

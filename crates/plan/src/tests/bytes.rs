@@ -148,6 +148,7 @@ fn weights_as_a_header_lists_them() {
     let folder = format!("{}/../../assets/bytes/gqa", env!("CARGO_MANIFEST_DIR"));
     let subject = crate::Subject::open(&folder, &[]).unwrap();
     let plan = plan(&subject, &Question::default()).unwrap();
+    assert_eq!(plan.weights.multiplied(), Precision::Fp32);
     let stored = plan.weights.stored.unwrap();
     assert_eq!(stored.values, plan.model.parameters.total);
     assert_eq!(stored.formats, [("F32".to_owned(), Bytes(4 * stored.values))]);
