@@ -140,7 +140,8 @@ pub struct Times {
     pub itl_ms: f64,
     /// Whether memory sets it.
     pub itl_by_memory: bool,
-    /// Tokens a second with as many requests as fit; `None` without a memory, or where none fits.
+    /// Tokens a second with as many requests as fit; `None` without a memory, where none fits, or where the device's FLOP/s are not
+    /// known.
     pub most_tokens_per_second: Option<f64>,
 }
 

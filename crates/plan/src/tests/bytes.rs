@@ -239,6 +239,9 @@ fn the_formats_of_a_file_are_a_column() {
     .unwrap();
     assert_eq!(named.chosen.variant, "swa 100+4");
     assert_eq!(facts(&named, "swa 100+4", "f16").bytes_at_context, Bytes(104 * 131_072));
+    let sized = subject("llama-3.1-8b", &["cache.capacity=100 tokens", "cache.sequences=3"]);
+    let sized = plan(&sized, &Question::default()).unwrap();
+    assert_eq!((sized.context_tokens, sized.requests), (100, 3));
     let own = plan(&subject("llama-3.1-8b", &["cache.variant=gqa"]), &at(8192)).unwrap();
     assert_eq!((own.chosen.variant.as_str(), own.caches.len()), ("gqa", 5));
 }

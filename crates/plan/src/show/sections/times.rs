@@ -50,7 +50,7 @@ pub(super) fn times(plan: &Plan, device: &Device, refusals: &mut Vec<String>) ->
     };
     let title = format!("ITL behind {context} tokens, {each}{note}");
     blocks.push(Block::Grid(caches(plan, title, &itl, refusals)));
-    if plan.memory.as_ref().is_some_and(|memory| memory.rows.is_some()) {
+    if device.dense_tflops.is_some() && plan.memory.as_ref().is_some_and(|memory| memory.rows.is_some()) {
         let most = |facts: &Facts| {
             facts
                 .times
