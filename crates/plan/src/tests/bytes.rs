@@ -239,6 +239,23 @@ fn the_formats_of_a_file_are_a_column() {
     .unwrap();
     assert_eq!(named.chosen.variant, "swa 100+4");
     assert_eq!(facts(&named, "swa 100+4", "f16").bytes_at_context, Bytes(104 * 131_072));
+    // The default group is that of the column.
+    let same = plan(
+        &subject("llama-3.1-8b", &["cache.key=int8", "cache.value=int8"]),
+        &at(8192),
+    )
+    .unwrap();
+    assert_eq!((same.chosen.codec.as_str(), same.caches[0].cells.len()), ("int8", 7));
+    let layered = subject(
+        "llama-3.1-8b",
+        &["cache.layer=[{ layers = [0], key = \"f32\", value = \"f32\" }]"],
+    );
+    let layered = plan(&layered, &at(8192)).unwrap();
+    assert_eq!(layered.chosen.codec, "file");
+    assert_eq!(
+        facts(&layered, "own", "file").bytes_per_token,
+        Bytes(131_072 + 131_072 / 32)
+    );
     let sized = subject("llama-3.1-8b", &["cache.capacity=100 tokens", "cache.sequences=3"]);
     let sized = plan(&sized, &Question::default()).unwrap();
     assert_eq!((sized.context_tokens, sized.requests), (100, 3));
