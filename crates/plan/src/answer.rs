@@ -140,7 +140,8 @@ pub struct Times {
     pub itl_ms: f64,
     /// Whether memory sets it.
     pub itl_by_memory: bool,
-    /// Tokens a second with as many requests as fit; `None` without a memory, or where none fits.
+    /// Tokens a second with as many requests as fit; `None` without a memory, where none fits, or where the device's FLOP/s are not
+    /// known.
     pub most_tokens_per_second: Option<f64>,
 }
 
@@ -164,6 +165,19 @@ pub(crate) fn by_name<N: Serialize, V: Serialize, S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
+impl Weights {
+    /// The precision that decides how fast they are multiplied: that which is counted, or of stored ones FP32 if most have more than
+    /// 16 bits.
+    pub fn multiplied(&self) -> Precision {
+        let wide = |stored: &Stored| stored.bytes.0 > 3 * stored.values;
+        let stored = match self.stored.as_ref().is_some_and(wide) {
+            true => Precision::Fp32,
+            false => Precision::Fp16,
+        };
+        self.counted.unwrap_or(stored)
+    }
 }
 
 impl Plan {

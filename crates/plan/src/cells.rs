@@ -73,7 +73,9 @@ impl Planner<'_> {
         let (context, requests) = (self.wanted.context, self.wanted.requests);
         let prompt = self.roofline(device, self.steps.prefill(spec, 0, context));
         let token = self.roofline(device, self.steps.decode(spec, context, requests));
-        let most = fit.filter(|fit| fit.requests > 0).map(|fit| {
+        // With many requests computing sets the pace.
+        let known = fit.filter(|fit| fit.requests > 0 && device.dense_tflops.is_some());
+        let most = known.map(|fit| {
             let requests = usize::try_from(fit.requests).unwrap_or(usize::MAX);
             let step = self.roofline(device, self.steps.decode(spec, context, requests));
             fit.requests as f64 / step.seconds

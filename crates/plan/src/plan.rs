@@ -9,6 +9,7 @@ use crate::price::{Conversation, Prices};
 use crate::weights::{Parameters, Precision};
 use crate::work::Steps;
 use crate::{PlanError, Subject};
+use kvlab_config::Capacity;
 use kvlab_core::Bytes;
 
 /// Tokens of a request where nobody says, unless the model takes fewer.
@@ -26,9 +27,9 @@ const TURNS: u64 = 1 << 20;
 /// What is asked of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// Tokens of a request; by default 8192, or as many as the model takes.
+    /// Tokens of a request; by default the capacity of the model file, else 8192, or as many as the model takes.
     pub context: Option<usize>,
-    /// Requests at the same time; by default 1.
+    /// Requests at the same time; by default the sequences of the model file.
     pub requests: Option<usize>,
     /// Precision of the weights; by default as stored, as declared, or 16 bits.
     pub weights: Option<Precision>,
@@ -70,9 +71,14 @@ pub fn plan(subject: &Subject, question: &Question) -> Result<Plan, PlanError> {
         has_memory: memory.is_some(),
         steps: Steps::new(model, weights.counted_bytes),
         device: question.device.as_ref(),
-        precision: weights.counted.unwrap_or(Precision::Fp16),
+        precision: weights.multiplied(),
     };
     let mut notes = subject.notes.clone();
+    if let Some(bits) = question.bits {
+        notes.push(format!(
+            "{bits} bits is arithmetic: kvlab has no such format, and no scales are counted"
+        ));
+    }
     if wanted.context > model.max_positions() {
         let (context, most) = (wanted.context, model.max_positions());
         notes.push(format!(
@@ -115,8 +121,11 @@ pub fn plan(subject: &Subject, question: &Question) -> Result<Plan, PlanError> {
 fn wanted(subject: &Subject, question: &Question) -> Result<Wanted, PlanError> {
     let most = subject.model.max_positions();
     let wanted = Wanted {
-        context: question.context.unwrap_or(CONTEXT.min(most)),
-        requests: question.requests.unwrap_or(1),
+        context: question.context.unwrap_or(match subject.cache.capacity {
+            Some(Capacity::Tokens(tokens)) => tokens,
+            _ => CONTEXT.min(most),
+        }),
+        requests: question.requests.unwrap_or(subject.cache.sequences),
         most,
     };
     let refuse = |what: String| Err(PlanError::Request(what));

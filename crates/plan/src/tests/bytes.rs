@@ -148,6 +148,7 @@ fn weights_as_a_header_lists_them() {
     let folder = format!("{}/../../assets/bytes/gqa", env!("CARGO_MANIFEST_DIR"));
     let subject = crate::Subject::open(&folder, &[]).unwrap();
     let plan = plan(&subject, &Question::default()).unwrap();
+    assert_eq!(plan.weights.multiplied(), Precision::Fp32);
     let stored = plan.weights.stored.unwrap();
     assert_eq!(stored.values, plan.model.parameters.total);
     assert_eq!(stored.formats, [("F32".to_owned(), Bytes(4 * stored.values))]);
@@ -238,6 +239,26 @@ fn the_formats_of_a_file_are_a_column() {
     .unwrap();
     assert_eq!(named.chosen.variant, "swa 100+4");
     assert_eq!(facts(&named, "swa 100+4", "f16").bytes_at_context, Bytes(104 * 131_072));
+    // The default group is that of the column.
+    let same = plan(
+        &subject("llama-3.1-8b", &["cache.key=int8", "cache.value=int8"]),
+        &at(8192),
+    )
+    .unwrap();
+    assert_eq!((same.chosen.codec.as_str(), same.caches[0].cells.len()), ("int8", 7));
+    let layered = subject(
+        "llama-3.1-8b",
+        &["cache.layer=[{ layers = [0], key = \"f32\", value = \"f32\" }]"],
+    );
+    let layered = plan(&layered, &at(8192)).unwrap();
+    assert_eq!(layered.chosen.codec, "file");
+    assert_eq!(
+        facts(&layered, "own", "file").bytes_per_token,
+        Bytes(131_072 + 131_072 / 32)
+    );
+    let sized = subject("llama-3.1-8b", &["cache.capacity=100 tokens", "cache.sequences=3"]);
+    let sized = plan(&sized, &Question::default()).unwrap();
+    assert_eq!((sized.context_tokens, sized.requests), (100, 3));
     let own = plan(&subject("llama-3.1-8b", &["cache.variant=gqa"]), &at(8192)).unwrap();
     assert_eq!((own.chosen.variant.as_str(), own.caches.len()), ("gqa", 5));
 }

@@ -5,13 +5,10 @@ mod price;
 mod times;
 
 use super::blocks::Block;
-use super::grid::Grid;
-use super::number::{count, decimal, short};
+use super::grid::{Grid, LOSSY};
+use super::number::{binary, count, decimal, short};
 use crate::{Cell, Facts, Outcome, Plan};
 use kvlab_core::Bytes;
-
-/// Behind the name of what changes the output of the model.
-const LOSSY: &str = " ~";
 
 pub(super) fn sections(plan: &Plan) -> Vec<Block> {
     let mut blocks = model(plan);
@@ -20,10 +17,10 @@ pub(super) fn sections(plan: &Plan) -> Vec<Block> {
     let mut refusals = Vec::new();
     let (context, layers) = (plan.context_tokens, plan.model.layers);
     let title = format!("Cache: bytes a token in all {layers} layers");
-    let cell = |facts: &Facts| facts.bytes_per_token.to_string();
+    let cell = |facts: &Facts| binary(facts.bytes_per_token);
     blocks.extend([Block::Gap, Block::Grid(everything(plan, title, &cell, &mut refusals))]);
     let title = format!("Cache: one request of {context} tokens");
-    let cell = |facts: &Facts| facts.bytes_at_context.to_string();
+    let cell = |facts: &Facts| binary(facts.bytes_at_context);
     blocks.extend([Block::Gap, Block::Grid(caches(plan, title, &cell, &mut refusals))]);
     blocks.extend(marks(plan));
     blocks.extend(by_layer(plan));
@@ -76,7 +73,7 @@ fn weights(plan: &Plan) -> Grid {
         };
         text.to_owned()
     };
-    let row = |bytes: Bytes, counted| vec![decimal(bytes.0), bytes.to_string(), mark(counted)];
+    let row = |bytes: Bytes, counted| vec![decimal(bytes.0), binary(bytes), mark(counted)];
     let nominal = weights.precisions.iter().map(|(precision, bytes)| {
         let counted = weights.counted == Some(*precision);
         (precision.to_string(), row(*bytes, counted))
@@ -120,7 +117,7 @@ fn everything(plan: &Plan, title: String, cell: &dyn Fn(&Facts) -> String, refus
                 refusals.push(reason.clone());
                 refusals.len() - 1
             });
-            format!("refused ({})", place + 1)
+            format!("({})", place + 1)
         }
     };
     let rows = plan.caches.iter().map(|cache| {

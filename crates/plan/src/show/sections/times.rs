@@ -3,11 +3,10 @@
 use super::super::blocks::Block;
 use super::super::number::{short, time};
 use super::caches;
-use crate::{Cell, Device, Facts, Plan, Precision};
+use crate::{Cell, Device, Facts, Plan};
 
 pub(super) fn times(plan: &Plan, device: &Device, refusals: &mut Vec<String>) -> Vec<Block> {
-    let precision = plan.weights.counted.unwrap_or(Precision::Fp16);
-    let rate = match device.rate(precision) {
+    let rate = match device.rate(plan.weights.multiplied()) {
         Some((rate, format)) => format!("{} TFLOP/s in {format}", short(rate / 1e12)),
         None => "FLOP/s not published, so no TTFT".into(),
     };
@@ -51,7 +50,7 @@ pub(super) fn times(plan: &Plan, device: &Device, refusals: &mut Vec<String>) ->
     };
     let title = format!("ITL behind {context} tokens, {each}{note}");
     blocks.push(Block::Grid(caches(plan, title, &itl, refusals)));
-    if plan.memory.as_ref().is_some_and(|memory| memory.rows.is_some()) {
+    if device.dense_tflops.is_some() && plan.memory.as_ref().is_some_and(|memory| memory.rows.is_some()) {
         let most = |facts: &Facts| {
             facts
                 .times
