@@ -1,10 +1,10 @@
 //! The kernels: some panels of a weight times some rows of activations.
 //!
-//! | instruction set | quantised formats | floats |
-//! |---|---|---|
-//! | portable, NEON, AVX2 | `portable`: a block is unpacked to f32 | the same |
-//! | AVX-512, few rows | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers |
-//! | AVX-512, more | `unpacked`: two panels are unpacked to f32 | the same |
+//! | instruction set | rows | quantised formats | F16, BF16 | F32 |
+//! |---|---|---|---|---|
+//! | portable, NEON, AVX2 | any | `portable`: a block is unpacked to f32 | the same | the same |
+//! | AVX-512 | up to 15 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
+//! | AVX-512 | more | `words`: VNNI, 16 bits | the same | `float` |
 
 #[cfg(target_arch = "x86_64")]
 mod float;
@@ -12,10 +12,12 @@ mod float;
 mod integer;
 mod portable;
 #[cfg(target_arch = "x86_64")]
-mod unpacked;
+mod words;
 
 use crate::input::{Codes, Floats};
 use crate::output::Output;
+#[cfg(target_arch = "x86_64")]
+use crate::words::Words;
 use crate::{Format, Packed};
 use kvlab_cpu::Isa;
 use std::ops::Range;
@@ -23,8 +25,8 @@ use std::ops::Range;
 /// Most rows that a kernel takes at once; more are cut up, and so a weight is unpacked once for these.
 pub(crate) const ROWS: usize = 8;
 
-/// From so many rows on, unpacking a weight pays.
-const UNPACK: usize = 2 * ROWS;
+/// From so many rows on, unpacking a weight to 16 bits pays.
+const MANY: usize = 2 * ROWS;
 
 /// A part of a product: what one thread does at a time.
 pub(crate) struct Part<'a> {
@@ -33,21 +35,26 @@ pub(crate) struct Part<'a> {
     pub(crate) out: &'a Output<'a>,
 }
 
-/// Activations of all rows, prepared for the kernels that some weights need.
-pub(crate) struct Input<'a> {
-    floats: Option<Floats<'a>>,
-    codes: Option<Codes>,
+/// How a weight is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In f32: by `float`, or by `portable`.
+    Floats,
+    /// With three bytes for each activation.
+    Bytes,
+    /// With 16 bits for each number.
+    Words,
 }
 
-impl<'a> Input<'a> {
-    /// Prepares `x`, `[rows, cols]`.
-    pub(crate) fn new(isa: Isa, weights: &[&Packed], x: &'a [f32], cols: usize) -> Self {
-        let rows = x.len() / cols;
-        let integers = weights.iter().filter(|w| by_integers(isa, w.format(), rows)).count();
-        Self {
-            floats: (integers < weights.len()).then(|| Floats::new(x, cols)),
-            codes: (integers > 0).then(|| codes(x, cols)),
-        }
+fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
+    if isa < Isa::Avx512 || weight.format() == Format::F32 {
+        Way::Floats
+    } else if rows >= MANY && !weight.is_exact() {
+        Way::Words
+    } else if is_float(weight.format()) {
+        Way::Floats
+    } else {
+        Way::Bytes
     }
 }
 
@@ -55,9 +62,31 @@ fn is_float(format: Format) -> bool {
     matches!(format, Format::F32 | Format::F16 | Format::BF16)
 }
 
-/// Whether so many rows of activations are multiplied in integers.
-fn by_integers(isa: Isa, format: Format, rows: usize) -> bool {
-    isa >= Isa::Avx512 && !is_float(format) && rows < UNPACK
+/// Activations of all rows, prepared for the kernels that some weights need.
+pub(crate) struct Input<'a> {
+    rows: usize,
+    floats: Option<Floats<'a>>,
+    codes: Option<Codes>,
+    #[cfg(target_arch = "x86_64")]
+    words: Option<Words>,
+}
+
+impl<'a> Input<'a> {
+    /// Prepares `x`, `[rows, cols]`.
+    pub(crate) fn new(isa: Isa, weights: &[&Packed], x: &'a [f32], cols: usize) -> Self {
+        let rows = x.len() / cols;
+        let needs = |asked: Way| weights.iter().any(|weight| way(isa, weight, rows) == asked);
+        Self {
+            rows,
+            floats: needs(Way::Floats).then(|| Floats::new(x, cols)),
+            codes: needs(Way::Bytes).then(|| codes(x, cols)),
+            #[cfg(target_arch = "x86_64")]
+            words: needs(Way::Words).then(|| {
+                let floats = weights.iter().any(|weight| is_float(weight.format()));
+                Words::new(x, cols, if floats { words::MOST_BESIDE_FLOATS } else { i16::MAX })
+            }),
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -79,15 +108,15 @@ fn codes(_: &[f32], _: usize) -> Codes {
 pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
     // SAFETY: passed on to the caller.
     unsafe {
-        match (&input.codes, &input.floats) {
+        match (way(isa, part.weight, input.rows), input) {
             #[cfg(target_arch = "x86_64")]
-            (Some(x), _) if !is_float(part.weight.format()) => integer::compute(part, x),
+            (Way::Words, Input { words: Some(x), .. }) => words::compute(part, x),
             #[cfg(target_arch = "x86_64")]
-            (_, Some(x)) if isa >= Isa::Avx512 && is_float(part.weight.format()) => float::compute(part, x),
+            (Way::Bytes, Input { codes: Some(x), .. }) => integer::compute(part, x),
             #[cfg(target_arch = "x86_64")]
-            (_, Some(x)) if isa >= Isa::Avx512 => unpacked::compute(part, x),
-            (_, Some(x)) => portable::compute(isa, part, x),
-            (_, None) => unreachable!("prepared for this weight"),
+            (Way::Floats, Input { floats: Some(x), .. }) if isa >= Isa::Avx512 => float::compute(part, x),
+            (Way::Floats, Input { floats: Some(x), .. }) => portable::compute(isa, part, x),
+            _ => unreachable!("prepared for this weight"),
         }
     }
 }

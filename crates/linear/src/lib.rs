@@ -9,8 +9,9 @@
 //! register holds the same input of 16 outputs, no kernel sums across a register, and a kernel written once serves the
 //! formats that unpack in the same way. Repacking costs one pass over the file while it is read.
 //!
-//! Activations are not rounded to 8 bits as llama.cpp does it: that moves logits by more than a 4-bit cache
-//! does, and this is a workbench for caches. The integer kernels take 24-bit activations as three bytes, the others f32.
+//! Activations are not rounded to 8 bits as llama.cpp does it: this is a workbench for caches, and what the layers do to
+//! the logits must be less than what a cache does. The integer kernels take 24-bit activations as three bytes for a few rows,
+//! which is as close as f32, and 16 bits for many, which moves logits by a third of what a cache in f16 does.
 //! docs/design/0007-packed-weights.md has the figures.
 //!
 //! # What it does not do
@@ -29,6 +30,8 @@ mod layout;
 mod output;
 mod packed;
 mod rows;
+#[cfg(target_arch = "x86_64")]
+mod words;
 
 pub use apply::apply;
 pub use error::LinearError;

@@ -34,13 +34,20 @@ impl<'a> Output<'a> {
     #[allow(unsafe_code)]
     #[inline(always)]
     pub(crate) unsafe fn store(&self, row: usize, panel: usize, lanes: &[f32; PANEL]) {
+        let (to, count) = self.lanes(row, panel);
+        // SAFETY: as said there, and the caller promises that nobody else writes there.
+        unsafe { std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count) };
+    }
+
+    /// Where a panel's outputs of one row are, and how many there are, at most 16.
+    #[inline(always)]
+    pub(crate) fn lanes(&self, row: usize, panel: usize) -> (*mut f32, usize) {
         let first = panel * PANEL;
         assert!(row < self.rows && first < self.cols);
-        let count = PANEL.min(self.cols - first);
-        // SAFETY: the assertion puts `first` into a row of the slice, `count` ends within that row, and the caller
-        // promises that nobody else writes there.
-        unsafe {
-            std::ptr::copy_nonoverlapping(lanes.as_ptr(), self.data.add(row * self.cols + first), count);
-        }
+        // The assertion puts `first` into a row of the slice, and so many numbers end within that row.
+        (
+            self.data.wrapping_add(row * self.cols + first),
+            PANEL.min(self.cols - first),
+        )
     }
 }

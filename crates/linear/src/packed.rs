@@ -15,6 +15,7 @@ pub struct Packed {
     cols: usize,
     codes: Vec<Line>,
     scales: Vec<Line>,
+    exact: bool,
 }
 
 /// Calls a function that is generic over a layout with the one of a format.
@@ -60,9 +61,22 @@ impl Packed {
             cols,
             codes: zeros(code_lines),
             scales: zeros(scale_lines),
+            exact: false,
         };
         with_layout!(format, fill(&mut packed, bytes));
         Ok(packed)
+    }
+
+    /// The same weight, which is multiplied as closely as f32 by any number of rows. Otherwise, on some processors,
+    /// [many rows](crate::apply()) are rounded to 16 bits.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        Self { exact: true, ..self }
+    }
+
+    /// Whether it is [`exact`](Self::exact).
+    pub fn is_exact(&self) -> bool {
+        self.exact
     }
 
     /// The format of the numbers.

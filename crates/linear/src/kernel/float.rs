@@ -10,7 +10,10 @@ use std::arch::x86_64::*;
 /// Panels that are read together for few rows, so that additions do not wait for each other.
 const MANY: usize = 4;
 /// For eight rows; more would not fit the registers.
-pub(super) const SOME: usize = 2;
+const SOME: usize = 2;
+
+/// How far ahead of the columns in use the memory is asked for, in pairs.
+const AHEAD: usize = 96;
 
 /// How columns become f32.
 pub(super) trait Columns: Layout {
@@ -100,7 +103,7 @@ unsafe fn all_rows<L: Columns>(part: &Part<'_>, x: &Floats<'_>) {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) unsafe fn panels<L: Columns, const P: usize>(
+unsafe fn panels<L: Columns, const P: usize>(
     part: &Part<'_>,
     panel: usize,
     codes: [&[Line]; P],
@@ -139,7 +142,22 @@ unsafe fn some_rows<L: Columns, const P: usize, const R: usize>(
     assert!(codes.iter().all(|codes| codes.len() >= pairs / 16 * L::CODES));
     let panels = codes.map(|codes| codes.as_ptr().cast::<u8>());
     let mut sums = [[_mm512_setzero_ps(); P]; R];
+    let size = L::CODES * 64 / 16;
     for pair in 0..pairs {
+        // The first rows alone wait for the memory. Behind the end of a panel comes one that is in use; but the next are
+        // as many panels further.
+        if row == 0 {
+            let skip = if pair + AHEAD < pairs {
+                0
+            } else {
+                (P - 1) * pairs * size
+            };
+            for panel in panels {
+                for line in 0..size / 64 {
+                    _mm_prefetch::<_MM_HINT_T0>(panel.wrapping_add((pair + AHEAD) * size + skip + line * 64).cast());
+                }
+            }
+        }
         // SAFETY: the pair is one of those that were asserted to be there; each of the rows has as many.
         unsafe {
             let mut weights = [[_mm512_setzero_ps(); 2]; P];

@@ -94,11 +94,15 @@ unsafe fn some_rows<L: Integers, const R: usize>(
     assert!(lines.codes.len() >= blocks * L::CODES && lines.scales.len() >= L::scale_lines(blocks));
     let (codes, scales) = (lines.codes.as_ptr().cast::<u8>(), lines.scales.as_ptr().cast::<u8>());
     let mut sums = [_mm512_setzero_ps(); R];
+    let scale_bytes = L::scale_lines(blocks) * 64 / blocks;
     for block in 0..blocks {
         // SAFETY: the block is one of those that were asserted to be there; each of the rows has as many.
         unsafe {
             let codes = codes.add(block * L::CODES * 64);
-            if R == 1 {
+            // The first rows alone wait for the memory.
+            if row == 0 {
+                let ahead = (block + AHEAD / (L::CODES * 64)) * scale_bytes;
+                _mm_prefetch::<_MM_HINT_T0>(scales.wrapping_add(ahead).cast());
                 for line in 0..L::CODES {
                     _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(line * 64 + AHEAD).cast());
                 }

@@ -1,0 +1,378 @@
+//! Many rows with AVX-512 VNNI: `vpdpwssd` multiplies pairs of 16-bit integers and adds both products, 32 of them in an
+//! instruction, at twice the pace of f32.
+//!
+//! Two panels at a time become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so, and
+//! floats nearly ([`fixed`]). Activations come in tiles ([`Words`]). A tile times two panels has its sums of integers in
+//! registers for a block, or for as many columns as have a scale in common and cannot overflow, and its sums in f32 in
+//! the nearest cache.
+#![allow(unsafe_code)]
+
+mod fixed;
+mod quant;
+
+use super::Part;
+use crate::Format;
+use crate::layout::{BF16, BLOCK, F16, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use crate::packed::Panel;
+use crate::words::{HEIGHT, Outlier, PAIRS, Tile, WORDS, Words};
+use bytemuck::Zeroable;
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+/// The greatest code of an activation where a weight has codes of floats: see [`fixed`].
+pub(super) const MOST_BESIDE_FLOATS: i16 = 16383;
+/// How many blocks ahead activations are asked for.
+const AHEAD: usize = 2;
+/// Panels that are multiplied together.
+const TWO: usize = 2;
+/// Most blocks that are unpacked at a time: with those of a tile they fit into the nearest cache.
+const CHUNK: usize = 12;
+
+/// How a block becomes 16-bit codes.
+trait Source {
+    /// Pairs of columns whose products are added up as integers: they have a scale in common, and the sum of `2 * RUN`
+    /// products cannot overflow.
+    const RUN: usize;
+    /// Scales of a block.
+    const SCALES: usize;
+    /// Whether there are minima.
+    const MINIMA: bool;
+
+    /// Writes the codes of a block, a pair of columns in every `stride`th line, as [`crate::words`] orders them; gives back
+    /// the scales of both halves (the same, unless there are two) and the minima.
+    ///
+    /// # Safety
+    /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ).
+    unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> ([__m512; 2], __m512);
+}
+
+/// # Safety
+/// As [`super::compute`], for a weight that is not F32, with AVX-512 (F, BW, VL, DQ) and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+pub(super) unsafe fn compute(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match part.weight.format() {
+            Format::F16 => all_panels::<F16>(part, x),
+            Format::BF16 => all_panels::<BF16>(part, x),
+            Format::Q4_0 => all_panels::<Q4_0>(part, x),
+            Format::Q4_1 => all_panels::<Q4_1>(part, x),
+            Format::Q8_0 => all_panels::<Q8_0>(part, x),
+            Format::Q4_K => all_panels::<Q4K>(part, x),
+            Format::Q6_K => all_panels::<Q6K>(part, x),
+            Format::F32 => unreachable!("multiplied as floats"),
+        }
+    }
+}
+
+/// # Safety
+/// As [`compute`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Words) {
+    let mut room = Room {
+        weights: vec![Line::zeroed(); CHUNK * lines::<L, TWO>()],
+        sums: vec![_mm512_setzero_ps(); TWO * x.height()],
+    };
+    let mut panel = part.panels.start;
+    while panel < part.panels.end {
+        // SAFETY: passed on to the caller.
+        panel += unsafe {
+            match part.panels.end - panel {
+                1 => panels::<L, 1>(part, panel, &mut room, x),
+                _ => panels::<L, TWO>(part, panel, &mut room, x),
+            }
+        };
+    }
+}
+
+/// What a thread works with.
+struct Room {
+    /// Blocks of some panels: codes, scales, minima.
+    weights: Vec<Line>,
+    /// `[rows][panels]`
+    sums: Vec<__m512>,
+}
+
+/// Lines of a block of `P` panels.
+const fn lines<L: Source, const P: usize>() -> usize {
+    P * (PAIRS + L::SCALES + L::MINIMA as usize)
+}
+
+/// `P` panels from `panel` on times all rows; gives back `P`.
+///
+/// # Safety
+/// As [`compute`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room: &mut Room, x: &Words) -> usize {
+    let all = part.weight.cols().div_ceil(BLOCK);
+    let chunk = all.div_ceil(all.div_ceil(CHUNK));
+    room.sums.fill(_mm512_setzero_ps());
+    let (sums, _) = room.sums.as_chunks_mut::<P>();
+    for first in (0..all).step_by(chunk) {
+        let blocks = first..all.min(first + chunk);
+        let weights = &mut room.weights[..blocks.len() * lines::<L, P>()];
+        // SAFETY: passed on to the caller.
+        unsafe {
+            for p in 0..P {
+                unpack::<L, P>(part.weight.panel(panel + p), p, blocks.clone(), weights);
+            }
+            let ahead: [&[Line]; P] = std::array::from_fn(|p| next_codes(part, panel + p, P, &blocks));
+            let tiles = x.height().div_ceil(HEIGHT);
+            for (i, tile) in x.tiles().enumerate() {
+                for lines in ahead {
+                    for line in &lines[lines.len() * i / tiles..lines.len() * (i + 1) / tiles] {
+                        _mm_prefetch::<_MM_HINT_T1>(line.0.as_ptr().cast());
+                    }
+                }
+                match tile.height {
+                    4 => one_tile::<L, P, 4>(sums, weights, blocks.clone(), &tile),
+                    8 => one_tile::<L, P, 8>(sums, weights, blocks.clone(), &tile),
+                    _ => one_tile::<L, P, 12>(sums, weights, blocks.clone(), &tile),
+                }
+            }
+        }
+    }
+    for tile in x.tiles() {
+        // SAFETY: passed on to the caller.
+        unsafe { store(part, panel, &tile, &sums[tile.first..]) };
+    }
+    P
+}
+
+/// The codes that are unpacked after some blocks: while those are multiplied, the memory is asked for these.
+fn next_codes<'a>(part: &Part<'a>, panel: usize, panels: usize, blocks: &Range<usize>) -> &'a [Line] {
+    let lines = part.weight.panel(panel).codes;
+    let block = lines.len() / part.weight.cols().div_ceil(BLOCK);
+    let (from, to) = (blocks.end * block, (blocks.end + blocks.len()) * block);
+    if from < lines.len() {
+        &lines[from..to.min(lines.len())]
+    } else if panel + panels < part.panels.end {
+        &part.weight.panel(panel + panels).codes[..blocks.len() * block]
+    } else {
+        &[]
+    }
+}
+
+/// Unpacks some blocks of a panel, which is number `p` of `P`.
+///
+/// # Safety
+/// The panel has these blocks; the machine has AVX-512 (F, BW, VL, DQ).
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn unpack<L: Source, const P: usize>(panel: Panel<'_>, p: usize, blocks: Range<usize>, out: &mut [Line]) {
+    for (block, out) in blocks.zip(out.chunks_exact_mut(lines::<L, P>())) {
+        // SAFETY: the block is there, and a line has room for 16 numbers.
+        unsafe {
+            let (scales, minimum) = L::unpack(panel, block, &mut out[p..], P);
+            for (half, scale) in scales.into_iter().enumerate().take(L::SCALES) {
+                _mm512_store_ps(out[P * (PAIRS + half) + p].0.as_mut_ptr().cast(), scale);
+            }
+            if L::MINIMA {
+                _mm512_store_ps(out[P * (PAIRS + L::SCALES) + p].0.as_mut_ptr().cast(), minimum);
+            }
+        }
+    }
+}
+
+/// Some blocks of `P` panels times a tile of `R` rows.
+///
+/// # Safety
+/// The machine has AVX-512 (F, BW, VL, DQ) and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
+    sums: &mut [[__m512; P]],
+    weights: &[Line],
+    blocks: Range<usize>,
+    tile: &Tile<'_>,
+) {
+    let Some(sums) = sums[tile.first..].first_chunk_mut::<R>() else {
+        unreachable!("as many rows as tiles have");
+    };
+    let size = lines::<L, P>();
+    // Later on nothing checks that they are there.
+    assert!(tile.height == R && weights.len() >= blocks.len() * size && tile.data.len() >= blocks.end * WORDS * R);
+    for (i, block) in blocks.clone().enumerate() {
+        // SAFETY: both have this block.
+        unsafe {
+            let weights = weights.as_ptr().add(i * size);
+            let x = tile.data.as_ptr().add(block * WORDS * R);
+            let sums = sums.as_mut_ptr().cast();
+            match L::RUN < PAIRS / L::SCALES {
+                false => add_block::<L, P, R>(sums, weights, x),
+                true if R == 12 => {
+                    add_runs::<L, P, R, 6>(sums, weights, x, 0);
+                    add_runs::<L, P, R, 6>(sums, weights, x, 6);
+                }
+                true => {
+                    add_runs::<L, P, R, 4>(sums, weights, x, 0);
+                    if R == 8 {
+                        add_runs::<L, P, R, 4>(sums, weights, x, 4);
+                    }
+                }
+            }
+        }
+    }
+    let before = |block: usize| tile.outliers.partition_point(|outlier| outlier.pair < block * PAIRS);
+    for outlier in &tile.outliers[before(blocks.start)..before(blocks.end)] {
+        let block = outlier.pair / PAIRS - blocks.start;
+        // SAFETY: the block is there.
+        unsafe { add_outlier::<L, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
+    }
+}
+
+/// Hands a tile's sums in.
+///
+/// # Safety
+/// As [`compute`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn store<const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, sums: &[[__m512; P]]) {
+    for (i, sums) in sums.iter().enumerate().take(tile.rows) {
+        for (p, sum) in sums.iter().enumerate() {
+            let (to, count) = part.out.lanes(tile.first + i, panel + p);
+            // SAFETY: there is room for so many numbers, and the caller promises that nobody else writes there.
+            unsafe { _mm512_mask_storeu_ps(to, u16::MAX >> (PANEL - count), *sum) };
+        }
+    }
+}
+
+/// Adds what the codes do not have.
+///
+/// # Safety
+/// `weights` points to the lines of a block; the machine has AVX-512.
+#[target_feature(enable = "avx512f")]
+unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights: *const Line, outlier: &Outlier) {
+    let pair = outlier.pair % PAIRS;
+    for (p, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let codes = _mm512_load_si512(weights.add(pair * P + p).cast());
+            let codes = if outlier.upper {
+                codes
+            } else {
+                _mm512_slli_epi32::<16>(codes)
+            };
+            let codes = _mm512_cvtepi32_ps(_mm512_srai_epi32::<16>(codes));
+            let half = pair * L::SCALES / PAIRS;
+            let scale = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
+            *sum = _mm512_fmadd_ps(codes, _mm512_mul_ps(scale, _mm512_set1_ps(outlier.number)), *sum);
+        }
+    }
+}
+
+/// Adds a block's products.
+///
+/// # Safety
+/// `weights` points to the lines of a block, `x` to the words, steps and sums of one; the machine has AVX-512 and VNNI.
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn add_block<L: Source, const P: usize, const R: usize>(sums: *mut __m512, weights: *const Line, x: *const i32) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let steps = x.add(PAIRS * R).cast::<f32>();
+        for half in 0..L::SCALES {
+            let pairs = PAIRS / L::SCALES;
+            let mut products = [[_mm512_setzero_si512(); P]; R];
+            for pair in half * pairs..(half + 1) * pairs {
+                let mut codes = [_mm512_setzero_si512(); P];
+                for (p, codes) in codes.iter_mut().enumerate() {
+                    *codes = _mm512_load_si512(weights.add(pair * P + p).cast());
+                }
+                _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add(AHEAD * WORDS * R + pair * 16).cast());
+                for (i, products) in products.iter_mut().enumerate() {
+                    let x = _mm512_set1_epi32(*x.add(pair * R + i));
+                    for (product, codes) in products.iter_mut().zip(&codes) {
+                        *product = dot(*product, *codes, x);
+                    }
+                }
+            }
+            let last = half + 1 == L::SCALES;
+            let mut scales = [_mm512_setzero_ps(); P];
+            let mut minima = [_mm512_setzero_ps(); P];
+            for p in 0..P {
+                scales[p] = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
+                if L::MINIMA && last {
+                    minima[p] = _mm512_load_ps(weights.add(P * (PAIRS + L::SCALES) + p).cast());
+                }
+            }
+            for (i, products) in products.iter().enumerate() {
+                let step = _mm512_set1_ps(*steps.add(i));
+                let total = _mm512_set1_ps(*steps.add(R + i));
+                for (p, product) in products.iter().enumerate() {
+                    let sum = sums.add(i * P + p);
+                    let product = _mm512_cvtepi32_ps(*product);
+                    let mut new = _mm512_fmadd_ps(product, _mm512_mul_ps(scales[p], step), _mm512_load_ps(sum.cast()));
+                    if L::MINIMA && last {
+                        new = _mm512_fmadd_ps(minima[p], total, new);
+                    }
+                    _mm512_store_ps(sum.cast(), new);
+                }
+            }
+        }
+    }
+}
+
+/// [`add_block`] where fewer products can be added up as integers: so many fewer rows, `Q` of the `R` from `first` on,
+/// that their sums in f32 are in registers too.
+///
+/// # Safety
+/// As [`add_block`].
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
+    sums: *mut __m512,
+    weights: *const Line,
+    x: *const i32,
+    first: usize,
+) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let mut floats = [[_mm512_setzero_ps(); P]; Q];
+        for run in 0..PAIRS / L::RUN {
+            let mut products = [[_mm512_setzero_si512(); P]; Q];
+            for pair in run * L::RUN..(run + 1) * L::RUN {
+                let mut codes = [_mm512_setzero_si512(); P];
+                for (p, codes) in codes.iter_mut().enumerate() {
+                    *codes = _mm512_load_si512(weights.add(pair * P + p).cast());
+                }
+                for (i, products) in products.iter_mut().enumerate() {
+                    let x = _mm512_set1_epi32(*x.add(pair * R + first + i));
+                    for (product, codes) in products.iter_mut().zip(&codes) {
+                        *product = dot(*product, *codes, x);
+                    }
+                }
+            }
+            for (floats, products) in floats.iter_mut().zip(&products) {
+                for (float, product) in floats.iter_mut().zip(products) {
+                    *float = _mm512_add_ps(*float, _mm512_cvtepi32_ps(*product));
+                }
+            }
+        }
+        for (i, floats) in floats.iter().enumerate() {
+            let step = _mm512_set1_ps(*x.add(PAIRS * R + first + i).cast::<f32>());
+            for (p, float) in floats.iter().enumerate() {
+                let scale = _mm512_load_ps(weights.add(P * PAIRS + p).cast());
+                let sum = sums.add((first + i) * P + p).cast();
+                let new = _mm512_fmadd_ps(*float, _mm512_mul_ps(scale, step), _mm512_load_ps(sum));
+                _mm512_store_ps(sum, new);
+            }
+        }
+    }
+}
+
+/// `vpdpwssd`: adds the two products of each pair. As an intrinsic, the compiler makes a multiplication and an addition of it
+/// here and there, which take twice as long.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+    let mut sum = sum;
+    // SAFETY: the machine has the instruction, which only uses these registers.
+    unsafe {
+        std::arch::asm!(
+            "vpdpwssd {sum}, {codes}, {x}",
+            sum = inout(zmm_reg) sum,
+            codes = in(zmm_reg) codes,
+            x = in(zmm_reg) x,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}

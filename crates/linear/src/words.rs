@@ -1,0 +1,91 @@
+//! Activations of many rows as 16-bit codes, in tiles of 12 rows.
+
+mod code;
+
+use crate::layout::BLOCK;
+use std::sync::{Mutex, PoisonError};
+
+/// Pairs of columns of a block. Of columns `4 i` to `4 i + 3`, the first and the third are a pair, and the others.
+pub(crate) const PAIRS: usize = BLOCK / 2;
+/// Words of a block and row: the pairs, the step, and the sum of the numbers for the minimum of a format.
+pub(crate) const WORDS: usize = PAIRS + 2;
+/// Rows of a tile: the last one has as many as are left, filled up to 4, 8 or 12 with zeros.
+pub(crate) const HEIGHT: usize = 12;
+
+/// Rows of activations: in blocks of 32 columns, `step * code`.
+pub(crate) struct Words {
+    rows: usize,
+    /// Words of a row.
+    width: usize,
+    /// `[tile][blocks][WORDS][height]`
+    data: Vec<i32>,
+    /// Of each tile, by block.
+    outliers: Vec<Vec<Outlier>>,
+}
+
+/// A number that stands out from its block. Its code would make the step of the others coarse: it is left out, and
+/// multiplied in f32.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlier {
+    /// Row of the tile.
+    pub(crate) row: usize,
+    /// Pair of columns, counted from the first block on.
+    pub(crate) pair: usize,
+    /// Whether it is the second of the pair.
+    pub(crate) upper: bool,
+    pub(crate) number: f32,
+}
+
+/// Some rows.
+pub(crate) struct Tile<'a> {
+    /// The first of them, and how many there are; up to `height`, the rows are zeros.
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) height: usize,
+    pub(crate) data: &'a [i32],
+    pub(crate) outliers: &'a [Outlier],
+}
+
+impl Words {
+    /// `x` is `[rows, cols]`, and the greatest code is `most`; columns are filled up to whole blocks with zeros.
+    pub(crate) fn new(x: &[f32], cols: usize, most: i16) -> Self {
+        let rows = x.len() / cols;
+        let width = cols.div_ceil(BLOCK) * WORDS;
+        let mut words = Self {
+            rows,
+            width,
+            data: vec![0; rows.next_multiple_of(4) * width],
+            outliers: vec![Vec::new(); rows.div_ceil(HEIGHT)],
+        };
+        let tiles = words.data.chunks_mut(HEIGHT * width).zip(&mut words.outliers);
+        let work = Mutex::new(tiles.zip(x.chunks(HEIGHT * cols)));
+        kvlab_cpu::run(&|_| {
+            let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some(((data, outliers), x)) = next() {
+                let height = data.len() / width;
+                // SAFETY: only an instruction set that has AVX-512 asks for words.
+                #[allow(unsafe_code)]
+                unsafe {
+                    code::fill(x, cols, most, (data, height), outliers);
+                }
+            }
+        });
+        words
+    }
+
+    /// Rows of all tiles.
+    pub(crate) fn height(&self) -> usize {
+        self.rows.next_multiple_of(4)
+    }
+
+    pub(crate) fn tiles(&self) -> impl Iterator<Item = Tile<'_>> {
+        let tiles = self.data.chunks(HEIGHT * self.width).zip(&self.outliers);
+        tiles.enumerate().map(|(i, (data, outliers))| Tile {
+            first: i * HEIGHT,
+            rows: HEIGHT.min(self.rows - i * HEIGHT),
+            height: data.len() / self.width,
+            data,
+            outliers,
+        })
+    }
+}
