@@ -32,9 +32,10 @@ mod speed;
 pub use compare::{CompareOptions, Comparison, compare};
 pub use environment::Environment;
 pub use error::LabError;
-pub use metrics::{Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
+pub use metrics::{FEWEST_SAMPLES, Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
 pub use progress::Progress;
 pub use record::{
-    CachedRecord, CellRecord, FailureRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord,
+    CachedRecord, CellRecord, FailureRecord, GreedyRecord, LayerErrorRecord, MixRecord, QualityRecord, RecallRecord,
+    Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord,
 };
-pub use row::{Cached, Memory, Quality, Row, Speed};
+pub use row::{Cached, LayerError, Memory, Mix, Phase, ProcessMemory, Quality, Recall, Row, Speed, Turn, Work};

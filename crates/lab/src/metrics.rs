@@ -3,6 +3,6 @@
 mod sample;
 mod token;
 
-pub use sample::{Gaps, Spread, bootstrap_median, percentile};
+pub use sample::{FEWEST_SAMPLES, Gaps, Spread, bootstrap_median, percentile};
 pub(crate) use sample::{mean, standard_error};
 pub use token::{TokenScore, score_token};

@@ -5,9 +5,10 @@ mod from_records;
 pub(crate) use from_records::from_records;
 
 use crate::metrics::{Gaps, Spread};
+use serde::{Deserialize, Serialize};
 
 /// A cell and everything that was measured of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Name of the cell.
     pub cell: String,
@@ -37,8 +38,78 @@ pub struct Row {
     pub speed: Vec<Speed>,
     /// Against the oracle.
     pub quality: Option<Quality>,
+    /// Recall of what stood in the context: by task, then by length, then by depth.
+    pub recall: Vec<Recall>,
+    /// Error of the attention output, layer by layer; empty if it was not measured.
+    pub layer_errors: Vec<LayerError>,
+    /// Conversations, turn by turn.
+    pub turns: Vec<Turn>,
+    /// Requests that share prefixes; `None` if the workload has none.
+    pub mix: Option<Mix>,
     /// The kernels that ran, in alphabetical order.
     pub kernels: Vec<String>,
+}
+
+/// How often what stood at one depth of a context was found again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recall {
+    /// The task, such as `needle`.
+    pub task: String,
+    /// Tokens of the context with the question.
+    pub tokens: usize,
+    /// Where the needle stands, % of the context: 0 is its beginning. Of several needles, the first.
+    pub depth_percent: f64,
+    /// Times that it was asked for.
+    pub trials: usize,
+    /// Times that the whole answer was right.
+    pub correct: usize,
+}
+
+/// How far the attention output of one layer is from the oracle's, over all tokens of all windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerError {
+    /// The layer, from 0.
+    pub layer: usize,
+    /// `|cell - oracle| / |oracle|`, Euclidean norms over everything.
+    pub relative_error: f64,
+    /// Largest difference of a single number.
+    pub max_difference: f64,
+}
+
+/// One turn of a conversation, over all repeats: the history and the new message go in, an answer comes out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Turn {
+    /// The turn, from 0.
+    pub turn: usize,
+    /// Tokens of the prompt: all that was said, and the new message.
+    pub prompt_tokens: usize,
+    /// Time to first token, ms.
+    pub ttft_ms: Spread,
+    /// Tokens of the prompt that were found stored.
+    pub reused_tokens: usize,
+    /// Tokens of the prompt that were computed.
+    pub computed_tokens: usize,
+}
+
+/// Requests that share prefixes, over all repeats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// Requests.
+    pub requests: usize,
+    /// Different prefixes among them.
+    pub prefixes: usize,
+    /// Tokens of each prefix.
+    pub prefix_tokens: usize,
+    /// Tokens of each request after its prefix.
+    pub own_tokens: usize,
+    /// Time to first token of a request, ms, over all requests and repeats.
+    pub ttft_ms: Spread,
+    /// From the first request to the last token, ms, over the repeats.
+    pub total_ms: Spread,
+    /// Prompt tokens that were found stored, over all requests: the fewest of a repeat.
+    pub reused_tokens: usize,
+    /// Prompt tokens that were computed, over all requests: the most of a repeat.
+    pub computed_tokens: usize,
 }
 
 /// Bytes of a cache that holds `sequences` sequences of `tokens` tokens.
@@ -92,6 +163,42 @@ pub struct Speed {
     pub decode_tokens_per_s: Option<f64>,
     /// Bytes at the end.
     pub memory: Option<Memory>,
+    /// What the accounting says that it took; `None` in records of older versions.
+    pub work: Option<Work>,
+    /// Memory of the whole process after the last repeat; `None` where the system does not say.
+    pub process: Option<ProcessMemory>,
+}
+
+/// Bytes and operations from the accounting, of the whole batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// The prompts, in the median TTFT.
+    pub prefill: Phase,
+    /// One decode step (a token for each sequence) at the mean depth of those measured, in the mean gap; `None` if only one
+    /// token was generated.
+    pub decode: Option<Phase>,
+}
+
+/// One phase, and how much of the machine it used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phase {
+    /// Bytes moved: every weight that is needed once a step, and the rows read and written.
+    pub bytes: u64,
+    /// Floating-point operations; a multiply-add is two.
+    pub flops: u64,
+    /// Bytes a second over the machine's measured bandwidth; `None` if that was not measured.
+    pub fraction_of_bandwidth: Option<f64>,
+    /// Operations a second over the machine's measured rate; `None` if that was not measured.
+    pub fraction_of_flops: Option<f64>,
+}
+
+/// Memory of the whole process as the operating system counts it: weights, caches, temporaries, and the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessMemory {
+    /// Resident set size now (`VmRSS`), bytes.
+    pub resident_bytes: u64,
+    /// The largest it ever was (`VmHWM`), bytes: of the whole run up to here, so that it belongs to no cell alone.
+    pub peak_resident_bytes: u64,
 }
 
 /// Times after prompts that the cache has seen before.

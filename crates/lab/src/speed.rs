@@ -117,6 +117,8 @@ fn measure_prompt(
         tokens: first.tokens.clone(),
         cached_tokens,
         cached,
+        work: None,
+        process: None,
         usage: first.usage.into(),
         kernels: kernels(&done),
     })

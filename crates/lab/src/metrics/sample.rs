@@ -6,6 +6,11 @@ use rand_chacha::ChaCha8Rng;
 /// Resamples for a confidence interval.
 const RESAMPLES: usize = 1000;
 
+/// Samples that a confidence interval needs at least. A bootstrap of the median can reach no further than the smallest and the
+/// largest sample, and of n samples all lie on one side of the true median with probability 2 / 2^n: with five, the range
+/// itself holds it in no more than 94 %.
+pub const FEWEST_SAMPLES: usize = 6;
+
 /// A few samples: their median and their range, in the unit of the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -15,15 +20,20 @@ pub struct Spread {
     pub min: f64,
     /// The largest.
     pub max: f64,
+    /// 95 % confidence interval of the median, see [`bootstrap_median`]; `None` with fewer than [`FEWEST_SAMPLES`] samples, of
+    /// which no interval could be trusted.
+    pub interval: Option<[f64; 2]>,
 }
 
 impl Spread {
     /// `None` without samples.
-    pub fn of(samples: &[f64]) -> Option<Self> {
+    pub fn of(samples: &[f64], seed: u64) -> Option<Self> {
+        let interval = bootstrap_median(samples, seed).filter(|_| samples.len() >= FEWEST_SAMPLES);
         Some(Self {
             median: percentile(samples, 50.0)?,
             min: percentile(samples, 0.0)?,
             max: percentile(samples, 100.0)?,
+            interval: interval.map(|(low, high)| [low, high]),
         })
     }
 }
@@ -146,12 +156,16 @@ mod tests {
     #[test]
     fn gaps_of_nothing_are_nothing() {
         assert_eq!(Gaps::of(&[], 0), None);
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of(&[], 0), None);
         let spread = Spread {
             median: 2.0,
             min: 1.0,
             max: 9.0,
+            interval: None,
         };
-        assert_eq!(Spread::of(&[9.0, 1.0, 2.0]), Some(spread));
+        assert_eq!(Spread::of(&[9.0, 1.0, 2.0], 0), Some(spread));
+        let six = Spread::of(&[9.0, 1.0, 2.0, 3.0, 4.0, 5.0], 0).unwrap();
+        let [low, high] = six.interval.unwrap();
+        assert!(low >= six.min && low < six.median && six.median < high && high <= six.max);
     }
 }

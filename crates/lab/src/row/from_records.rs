@@ -13,17 +13,8 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
         note: cell.note.clone(),
         model: cell.config.name.clone(),
         device: cell.config.backend.device.to_string(),
-        variant: None,
-        layout: String::new(),
-        key_format: String::new(),
-        value_format: String::new(),
-        lossy: Vec::new(),
         error,
-        weights_bytes: None,
-        memory: None,
-        speed: Vec::new(),
-        quality: None,
-        kernels: Vec::new(),
+        ..Row::default()
     };
     let (mut windows, mut greedy, mut speed, mut spec) = (Vec::new(), None, Vec::new(), None);
     for record in records.iter().filter(|record| record.cell() == cell.name) {
@@ -35,7 +26,7 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
             Record::Quality(r) => windows.push(r),
             Record::Greedy(r) => greedy = Some(r),
             Record::Speed(r) => speed.push(r),
-            Record::Failure(_) => {}
+            Record::Recall(_) | Record::LayerError(_) | Record::Turn(_) | Record::Mix(_) | Record::Failure(_) => {}
         }
     }
     let Some(spec) = spec else { return row };
@@ -114,7 +105,7 @@ fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord
 fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
     let records = || records.iter().filter(|r| r.prompt_tokens == prompt_tokens);
     let first = records().next()?;
-    let ttft_ms = Spread::of(&records().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>())?;
+    let ttft_ms = Spread::of(&records().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>(), seed)?;
     let gaps: Vec<f64> = records().flat_map(|r| r.gaps_ms.iter().flatten()).copied().collect();
     let gaps = Gaps::of(&gaps, seed);
     // The last token was sampled and not fed.
@@ -126,9 +117,11 @@ fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, se
         repeats: records().count(),
         prefill_tokens_per_s: (prompt_tokens * first.batch) as f64 * 1e3 / ttft_ms.median,
         ttft_ms,
-        cached: cached(&records().filter_map(|r| r.cached.as_ref()).collect::<Vec<_>>()),
+        cached: cached(&records().filter_map(|r| r.cached.as_ref()).collect::<Vec<_>>(), seed),
         decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
         gaps,
+        work: None,
+        process: None,
         memory: memory(spec, tokens, first.batch, &first.usage),
     })
 }
@@ -138,9 +131,9 @@ fn last(ttft_ms: &[f64]) -> f64 {
     ttft_ms.iter().copied().fold(0.0, f64::max)
 }
 
-fn cached(records: &[&CachedRecord]) -> Option<Cached> {
+fn cached(records: &[&CachedRecord], seed: u64) -> Option<Cached> {
     Some(Cached {
-        ttft_ms: Spread::of(&records.iter().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>())?,
+        ttft_ms: Spread::of(&records.iter().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>(), seed)?,
         tokens: records.iter().flat_map(|r| &r.cached_tokens).copied().min()?,
     })
 }

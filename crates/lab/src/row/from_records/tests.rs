@@ -137,6 +137,8 @@ fn times_of_a_batch() {
         gaps_ms: vec![vec![gap; 2]; 2],
         tokens: vec![0; 3],
         cached_tokens: 0,
+        work: None,
+        process: None,
         cached: Some(CachedRecord {
             ttft_ms: ttft_ms.map(|ms| ms / 10.0).to_vec(),
             cached_tokens: vec![9, 8 + repeat],
@@ -155,7 +157,8 @@ fn times_of_a_batch() {
         Spread {
             median: 30.0,
             min: 20.0,
-            max: 40.0
+            max: 40.0,
+            interval: None,
         },
         "until the last sequence has its token"
     );
