@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::journal::Journal;
 use crate::session::Session;
-use crate::{LabError, Progress, Row, passage, quality, report, speed};
+use crate::{LabError, Progress, Row, passage, quality, recall, report, speed};
 use kvlab_config::Experiment;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -91,8 +91,9 @@ pub fn compare(
     let mut session = Session::new(experiment, text, journal, progress);
     let environment = settle(environment, &folder, &session)?;
     write(&folder, "resolved.toml", &resolved)?;
-    if experiment.measure.quality {
-        quality::measure(&mut session)?;
+    quality::measure(&mut session)?;
+    if experiment.measure.recall {
+        recall::measure(&mut session)?;
     }
     if experiment.measure.speed {
         speed::measure(&mut session)?;

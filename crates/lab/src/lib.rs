@@ -23,6 +23,7 @@ mod oracle;
 mod passage;
 mod progress;
 mod quality;
+mod recall;
 mod record;
 mod report;
 mod row;

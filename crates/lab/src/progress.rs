@@ -19,6 +19,26 @@ pub enum Progress {
         /// Windows in all.
         total: usize,
     },
+    /// The layers of a window are being compared with the oracle's.
+    Layers {
+        /// The cell, or the oracle.
+        cell: String,
+        /// Windows before this one.
+        done: usize,
+        /// Windows in all.
+        total: usize,
+    },
+    /// What was hidden in a text is being asked for.
+    Recall {
+        /// The cell.
+        cell: String,
+        /// The task.
+        task: String,
+        /// Tokens of the context with the question.
+        tokens: usize,
+        /// Where it is hidden, % of the context.
+        depth_percent: String,
+    },
     /// A prompt is being continued, to see where the text first differs from the oracle's.
     Greedy {
         /// The cell, or the oracle.
@@ -56,6 +76,13 @@ impl fmt::Display for Progress {
         match self {
             Self::Loading { cell } => write!(f, "{cell}: loading"),
             Self::Quality { cell, done, total } => write!(f, "{cell}: quality, window {} of {total}", done + 1),
+            Self::Layers { cell, done, total } => write!(f, "{cell}: layers, window {} of {total}", done + 1),
+            Self::Recall {
+                cell,
+                task,
+                tokens,
+                depth_percent,
+            } => write!(f, "{cell}: {task} in {tokens} tokens, at {depth_percent} %"),
             Self::Greedy { cell } => write!(f, "{cell}: greedy text"),
             Self::Speed {
                 cell,

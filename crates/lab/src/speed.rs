@@ -3,7 +3,7 @@
 use crate::quality::greedy_request;
 use crate::session::{Halt, Session};
 use crate::{CachedRecord, LabError, Progress, Record, SpeedRecord};
-use kvlab_config::Cell;
+use kvlab_config::{Cell, Workload};
 use kvlab_core::TokenId;
 use kvlab_engine::{Engine, Generation};
 use rand::SeedableRng;
@@ -11,19 +11,38 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
 
+/// One measurement of a repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// So many sequences that continue a prompt of so many tokens.
+    Prompt {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Sequences.
+        batch: usize,
+    },
+}
+
+/// All measurements of a repeat, in their order.
+pub(crate) fn points(workload: &Workload) -> Vec<Point> {
+    let prompts = workload.prompts.iter();
+    let prompts = prompts.flat_map(|&tokens| workload.batch.iter().map(move |&batch| Point::Prompt { tokens, batch }));
+    prompts.collect()
+}
+
 /// Measures what is not recorded yet. In every repeat the cells come in another order, which the seed decides.
 pub(crate) fn measure(session: &mut Session<'_>) -> Result<(), LabError> {
     let experiment = session.experiment;
-    let prompts = &experiment.workload.prompts;
+    let points = points(&experiment.workload);
     for repeat in 0..experiment.repeats {
         for place in order(experiment.cells().len(), experiment.seed, repeat) {
             let cell = &experiment.cells()[place];
-            let open = |&&prompt: &&usize| !session.has_speed(&cell.name, repeat, prompt);
-            let todo: Vec<usize> = prompts.iter().filter(open).copied().collect();
+            let open = |point: &&Point| !session.has_speed(&cell.name, repeat, point);
+            let todo: Vec<Point> = points.iter().filter(open).copied().collect();
             if !todo.is_empty() && !session.has_failed(&cell.name) {
                 session.attempt(&cell.name, |session| measure_cell(session, cell, repeat, &todo))?;
             }
-            session.advance(prompts.len());
+            session.advance(points.len());
         }
     }
     Ok(())
@@ -36,10 +55,11 @@ fn order(cells: usize, seed: u64, repeat: usize) -> Vec<usize> {
     order
 }
 
-fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, prompts: &[usize]) -> Result<(), Halt> {
+fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, points: &[Point]) -> Result<(), Halt> {
     let repeats = session.experiment.repeats;
     let mut loaded: Option<Engine> = None;
-    for &prompt_tokens in prompts {
+    for point in points {
+        let &Point::Prompt { tokens, batch } = point;
         // A cache that finds prefixes may have seen the beginning of this prompt with the last one: a new one has not.
         let mut engine = match loaded.take().filter(|engine| !finds_prefixes(engine)) {
             Some(engine) => engine,
@@ -49,11 +69,11 @@ fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, prompts: 
             cell: cell.name.clone(),
             repeat,
             repeats,
-            prompt_tokens,
+            prompt_tokens: tokens,
         });
-        let record = measure_prompt(session, &mut engine, cell, prompt_tokens);
+        let record = measure_prompt(session, &mut engine, cell, (tokens, batch));
         let record = record.map_err(|halt| match halt {
-            Halt::Cell(error) => Halt::Cell(format!("prompt of {prompt_tokens} tokens: {error}")),
+            Halt::Cell(error) => Halt::Cell(format!("prompt of {tokens} tokens: {error}")),
             run => run,
         })?;
         session.record(&Record::Speed(SpeedRecord { repeat, ..record }))?;
@@ -70,15 +90,15 @@ fn measure_prompt(
     session: &mut Session<'_>,
     engine: &mut Engine,
     cell: &Cell,
-    prompt_tokens: usize,
+    (prompt_tokens, sequences): (usize, usize),
 ) -> Result<SpeedRecord, Halt> {
     let workload = &session.experiment.workload;
     let prompt = session.tokens(engine, 0, prompt_tokens)?;
     // The warm-up has a prompt that differs in every token, so that the measured one finds nothing of it.
     let vocab = engine.model().vocab() as TokenId;
     let others: Vec<TokenId> = prompt.iter().map(|token| (token + 1) % vocab.max(1)).collect();
-    let others = vec![others; workload.batch];
-    let batch = vec![prompt; workload.batch];
+    let others = vec![others; sequences];
+    let batch = vec![prompt; sequences];
     let request = greedy_request(workload.new_tokens);
     // Kernels may be compiled and tuned, and memory touched, for each length that a cache comes to. Without a cache a
     // whole run would take as long as all its prefills, and two tokens have touched everything.
@@ -92,10 +112,10 @@ fn measure_prompt(
     let done = engine.generate(&batch, &request, &mut |_| {})?;
     let first = done.first().ok_or_else(|| "no text was generated".to_owned())?;
     if done.iter().any(|g| g.waited) {
-        let batch = workload.batch;
-        return Err(
-            format!("its cache has no room for a batch of {batch}; raise cache.sequences or cache.capacity").into(),
-        );
+        return Err(format!(
+            "its cache has no room for a batch of {sequences}; raise cache.sequences or cache.capacity"
+        )
+        .into());
     }
     let cached_tokens = done.iter().map(|g| g.cached_tokens).sum();
     if cached_tokens > 0 {
@@ -110,7 +130,7 @@ fn measure_prompt(
         repeat: 0,
         prompt_tokens,
         new_tokens: workload.new_tokens,
-        batch: workload.batch,
+        batch: sequences,
         warm_up_tokens,
         ttft_ms: ttft_ms(&done)?,
         gaps_ms: done.iter().map(|g| g.gaps.iter().copied().map(ms).collect()).collect(),
