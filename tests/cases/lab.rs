@@ -290,7 +290,7 @@ fn kl_is_what_was_done_to_the_values() {
     let comparison = run(
         "recall",
         &file,
-        "measure.speed = false\nworkload = { windows = 1, window = 96, chunk = 40, prompts = [24], new_tokens = 8 }\n\
+        "measure.speed = false\nworkload.windows = 1\nworkload.window = 96\nworkload.chunk = 40\nworkload.prompts = [24]\n\
          [[variant]]\nname = \"louder\"\ncache.variant = \"louder\"\n",
     );
     let n1 = 2.0 + (1.0 + LOUDER).powi(2);

@@ -52,8 +52,8 @@ pub enum Progress {
         repeat: usize,
         /// Repeats in all.
         repeats: usize,
-        /// Length of the prompt in tokens.
-        prompt_tokens: usize,
+        /// What is timed: `prompt of 32 tokens`.
+        what: String,
     },
     /// A cell failed, and is left out from here on.
     Failed {
@@ -88,14 +88,8 @@ impl fmt::Display for Progress {
                 cell,
                 repeat,
                 repeats,
-                prompt_tokens,
-            } => {
-                write!(
-                    f,
-                    "{cell}: speed, repeat {} of {repeats}, prompt of {prompt_tokens} tokens",
-                    repeat + 1
-                )
-            }
+                what,
+            } => write!(f, "{cell}: speed, repeat {} of {repeats}, {what}", repeat + 1),
             Self::Failed { cell, error } => write!(f, "{cell}: failed: {error}"),
             Self::Advanced { done, total } => write!(f, "{done} of {total} measurements"),
         }

@@ -172,10 +172,27 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn has_speed(&self, cell: &str, repeat: usize, point: &Point) -> bool {
-        let same = |r: &Record| match (r, point) {
-            (Record::Speed(r), Point::Prompt { tokens, batch }) => {
-                r.cell == cell && r.repeat == repeat && (r.prompt_tokens, r.batch) == (*tokens, *batch)
-            }
+        let turns = self
+            .experiment
+            .workload
+            .conversation
+            .map_or(0, |conversation| conversation.turns);
+        let records = || self.journal.records().iter();
+        match *point {
+            Point::Prompt { tokens, batch } => records().any(|r| match r {
+                Record::Speed(r) => {
+                    r.cell == cell && r.repeat == repeat && (r.prompt_tokens, r.batch) == (tokens, batch)
+                }
+                _ => false,
+            }),
+            Point::Conversation => (0..turns).all(|turn| self.has_turn(cell, repeat, turn)),
+            Point::Mix => records().any(|r| matches!(r, Record::Mix(r) if r.cell == cell && r.repeat == repeat)),
+        }
+    }
+
+    pub(crate) fn has_turn(&self, cell: &str, repeat: usize, turn: usize) -> bool {
+        let same = |r: &Record| match r {
+            Record::Turn(r) => r.cell == cell && (r.repeat, r.turn) == (repeat, turn),
             _ => false,
         };
         self.journal.records().iter().any(same)

@@ -1,14 +1,17 @@
 //! Speed: every prompt through each cell, in every repeat.
 
+mod dialogue;
+
 use crate::quality::greedy_request;
 use crate::session::{Halt, Session};
-use crate::{CachedRecord, LabError, Progress, Record, SpeedRecord};
+use crate::{CachedRecord, LabError, Progress, Record, SpeedRecord, process};
 use kvlab_config::{Cell, Workload};
 use kvlab_core::TokenId;
 use kvlab_engine::{Engine, Generation};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
+use std::fmt;
 use std::time::Duration;
 
 /// One measurement of a repeat.
@@ -21,13 +24,22 @@ pub(crate) enum Point {
         /// Sequences.
         batch: usize,
     },
+    /// The conversation, all turns.
+    Conversation,
+    /// The requests that share prefixes.
+    Mix,
 }
 
 /// All measurements of a repeat, in their order.
 pub(crate) fn points(workload: &Workload) -> Vec<Point> {
     let prompts = workload.prompts.iter();
-    let prompts = prompts.flat_map(|&tokens| workload.batch.iter().map(move |&batch| Point::Prompt { tokens, batch }));
-    prompts.collect()
+    let prompts = prompts.flat_map(|&tokens| {
+        let batches = workload.batch.iter();
+        batches.map(move |&batch| Point::Prompt { tokens, batch })
+    });
+    let conversation = workload.conversation.map(|_| Point::Conversation);
+    let mix = workload.mix.map(|_| Point::Mix);
+    prompts.chain(conversation).chain(mix).collect()
 }
 
 /// Measures what is not recorded yet. In every repeat the cells come in another order, which the seed decides.
@@ -57,29 +69,42 @@ fn order(cells: usize, seed: u64, repeat: usize) -> Vec<usize> {
 
 fn measure_cell(session: &mut Session<'_>, cell: &Cell, repeat: usize, points: &[Point]) -> Result<(), Halt> {
     let repeats = session.experiment.repeats;
-    let mut loaded: Option<Engine> = None;
     for point in points {
-        let &Point::Prompt { tokens, batch } = point;
-        // A cache that finds prefixes may have seen the beginning of this prompt with the last one: a new one has not.
-        let mut engine = match loaded.take().filter(|engine| !finds_prefixes(engine)) {
-            Some(engine) => engine,
-            None => session.load_cell(cell)?,
-        };
+        // A new cache each time: one that finds prefixes may have seen the beginning of this prompt with the last one, and
+        // the peak of bytes is that of this point alone.
+        let mut engine = session.load_cell(cell)?;
         session.say(Progress::Speed {
             cell: cell.name.clone(),
             repeat,
             repeats,
-            prompt_tokens: tokens,
+            what: point.to_string(),
         });
-        let record = measure_prompt(session, &mut engine, cell, (tokens, batch));
-        let record = record.map_err(|halt| match halt {
-            Halt::Cell(error) => Halt::Cell(format!("prompt of {tokens} tokens: {error}")),
+        let records = match *point {
+            Point::Prompt { tokens, batch } => measure_prompt(session, &mut engine, cell, (tokens, batch))
+                .map(|record| vec![Record::Speed(SpeedRecord { repeat, ..record })]),
+            Point::Conversation => dialogue::converse(session, &mut engine, cell, repeat),
+            Point::Mix => dialogue::mix(session, &mut engine, cell, repeat),
+        };
+        let records = records.map_err(|halt| match halt {
+            Halt::Cell(error) => Halt::Cell(format!("{point}: {error}")),
             run => run,
         })?;
-        session.record(&Record::Speed(SpeedRecord { repeat, ..record }))?;
-        loaded = Some(engine);
+        for record in records {
+            session.record(&record)?;
+        }
     }
     Ok(())
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prompt { tokens, batch: 1 } => write!(f, "prompt of {tokens} tokens"),
+            Self::Prompt { tokens, batch } => write!(f, "{batch} prompts of {tokens} tokens"),
+            Self::Conversation => write!(f, "conversation"),
+            Self::Mix => write!(f, "requests that share prefixes"),
+        }
+    }
 }
 
 fn finds_prefixes(engine: &Engine) -> bool {
@@ -94,21 +119,9 @@ fn measure_prompt(
 ) -> Result<SpeedRecord, Halt> {
     let workload = &session.experiment.workload;
     let prompt = session.tokens(engine, 0, prompt_tokens)?;
-    // The warm-up has a prompt that differs in every token, so that the measured one finds nothing of it.
-    let vocab = engine.model().vocab() as TokenId;
-    let others: Vec<TokenId> = prompt.iter().map(|token| (token + 1) % vocab.max(1)).collect();
-    let others = vec![others; sequences];
     let batch = vec![prompt; sequences];
     let request = greedy_request(workload.new_tokens);
-    // Kernels may be compiled and tuned, and memory touched, for each length that a cache comes to. Without a cache a
-    // whole run would take as long as all its prefills, and two tokens have touched everything.
-    let remembers = engine.capabilities().remembers;
-    let warm_up_tokens = if remembers {
-        workload.new_tokens
-    } else {
-        workload.new_tokens.min(2)
-    };
-    engine.generate(&others, &greedy_request(warm_up_tokens), &mut |_| {})?;
+    let warm_up_tokens = warm_up(engine, &batch, workload.new_tokens)?;
     let done = engine.generate(&batch, &request, &mut |_| {})?;
     let first = done.first().ok_or_else(|| "no text was generated".to_owned())?;
     if done.iter().any(|g| g.waited) {
@@ -138,10 +151,26 @@ fn measure_prompt(
         cached_tokens,
         cached,
         work: None,
-        process: None,
+        process: process::memory(),
         usage: first.usage.into(),
         kernels: kernels(&done),
     })
+}
+
+/// Generates after prompts that differ from these in every token, so that the measured ones find nothing of them. Says how
+/// many tokens.
+fn warm_up(engine: &mut Engine, prompts: &[Vec<TokenId>], new_tokens: usize) -> Result<usize, Halt> {
+    let vocab = (engine.model().vocab() as TokenId).max(1);
+    let other = |prompt: &Vec<TokenId>| prompt.iter().map(|token| (token + 1) % vocab).collect();
+    let others: Vec<Vec<TokenId>> = prompts.iter().map(other).collect();
+    // Kernels may be compiled and tuned, and memory touched, for each length that a cache comes to. Without a cache a
+    // whole run would take as long as all its prefills, and two tokens have touched everything.
+    let tokens = match engine.capabilities().remembers {
+        true => new_tokens,
+        false => new_tokens.min(2),
+    };
+    engine.generate(&others, &greedy_request(tokens), &mut |_| {})?;
+    Ok(tokens)
 }
 
 fn cached(done: Vec<Generation>) -> Result<CachedRecord, Halt> {

@@ -78,6 +78,12 @@ pub(super) fn ask(place: &Place<'_>, seed: u64, passage: &Passage, tokenizer: &T
     let mut placed: Vec<(usize, &Vec<TokenId>)> = places.zip(&said).collect();
     // Stable: facts of one place stay in their order.
     placed.sort_by_key(|(at, _)| *at);
+    // Facts that touch would be read as one.
+    let mut next = hay.len();
+    for (at, _) in placed.iter_mut().rev() {
+        *at = (*at).min(next.saturating_sub(1));
+        next = *at;
+    }
     let mut prompt: Vec<TokenId> = bos.into_iter().collect();
     let mut from = 0;
     for (at, fact) in placed {
@@ -268,6 +274,12 @@ mod tests {
         let chain = format!("{}{answer}", &prompt[prompt.len() - 1..]);
         let places: Vec<usize> = (0..3).map(|i| prompt.find(&chain[i..i + 2]).unwrap()).collect();
         assert!(places.is_sorted() && answer.len() == 3, "{prompt}");
+
+        let end = asked(&task(RecallKind::Variables, 3, RecallStyle::Symbols), 100.0, 0);
+        let prompt = text(&end.prompt[1..]);
+        let symbols: Vec<bool> = prompt.chars().map(|c| SYMBOLS.contains(c)).collect();
+        let touching = symbols.windows(3).any(|three| three.iter().all(|&is| is));
+        assert!(!touching, "facts and question are apart: {prompt}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The records of a cell become its row.
 
+mod dialogue;
 mod quality;
 
 use super::{Cached, Memory, Row, Speed};
@@ -21,7 +22,7 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
         ..Row::default()
     };
     let (mut windows, mut greedy, mut speed, mut spec) = (Vec::new(), None, Vec::new(), None);
-    let (mut recall, mut layers) = (Vec::new(), Vec::new());
+    let (mut recall, mut layers, mut turns, mut mixes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for record in records.iter().filter(|record| record.cell() == cell.name) {
         match record {
             Record::Cell(r) => {
@@ -33,7 +34,9 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
             Record::Speed(r) => speed.push(r),
             Record::Recall(r) => recall.push(r),
             Record::LayerError(r) => layers.push(r),
-            Record::Turn(_) | Record::Mix(_) | Record::Failure(_) => {}
+            Record::Turn(r) => turns.push(r),
+            Record::Mix(r) => mixes.push(r),
+            Record::Failure(_) => {}
         }
     }
     let Some(spec) = spec else { return row };
@@ -49,6 +52,8 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
         .iter()
         .filter_map(|point| speed_at(point, &speed, spec, experiment.seed))
         .collect();
+    row.turns = dialogue::turns(&turns, experiment.seed);
+    row.mix = dialogue::mix(&mixes, experiment.seed);
     // With one sequence where there are several batches: what a token takes shows best there.
     let longest = row
         .speed
@@ -120,7 +125,10 @@ fn speed_at(point: &Point, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64
     let &Point::Prompt {
         tokens: prompt_tokens,
         batch,
-    } = point;
+    } = point
+    else {
+        return None;
+    };
     let records = || {
         records
             .iter()
@@ -143,7 +151,7 @@ fn speed_at(point: &Point, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64
         decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
         gaps,
         work: None,
-        process: None,
+        process: records().next_back().and_then(|r| r.process),
         memory: memory(spec, tokens, first.batch, &first.usage),
     })
 }

@@ -1,6 +1,6 @@
 //! What the records of a cell's quality come to: windows, layers, questions.
 
-use crate::metrics::{mean, percentile, standard_error};
+use crate::metrics::{mean, mean_interval, percentile, standard_error};
 use crate::recall;
 use crate::row::{LayerError, Quality, Recall};
 use crate::{GreedyRecord, LayerErrorRecord, QualityRecord, RecallRecord};
@@ -17,6 +17,7 @@ pub(super) fn quality(windows: &[&QualityRecord], greedy: Option<&GreedyRecord>)
         .map(|(cell, oracle)| cell - oracle)
         .collect();
     let kl = all(|r| &r.kl_nats);
+    let by_window = |of: fn(&QualityRecord) -> f64| windows.iter().map(|&r| of(r)).collect::<Vec<f64>>();
     let agreed: usize = windows.iter().map(|r| r.top1_agreed).sum();
     Some(Quality {
         tokens: nll.len(),
@@ -24,7 +25,9 @@ pub(super) fn quality(windows: &[&QualityRecord], greedy: Option<&GreedyRecord>)
         oracle_perplexity: mean(&oracle_nll)?.exp(),
         nll_difference: mean(&differences)?,
         nll_difference_se: standard_error(&differences),
+        nll_difference_interval: mean_interval(&by_window(|r| r.mean_nll_nats - r.oracle_mean_nll_nats)),
         kl_mean: mean(&kl)?,
+        kl_mean_interval: mean_interval(&by_window(|r| mean(&r.kl_nats).unwrap_or_default())),
         kl_p99: percentile(&kl, 99.0)?,
         kl_max: percentile(&kl, 100.0)?,
         top1_percent: 100.0 * agreed as f64 / nll.len() as f64,

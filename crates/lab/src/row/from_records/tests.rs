@@ -17,8 +17,8 @@ fn window(window: usize, nll: &[f64], oracle: &[f64]) -> QualityRecord {
     QualityRecord {
         cell: "c".into(),
         window,
-        mean_nll_nats: 0.0,
-        oracle_mean_nll_nats: 0.0,
+        mean_nll_nats: crate::metrics::mean(nll).unwrap(),
+        oracle_mean_nll_nats: crate::metrics::mean(oracle).unwrap(),
         nll_nats: nll.to_vec(),
         oracle_nll_nats: oracle.to_vec(),
         kl_nats: nll.iter().zip(oracle).map(|(a, b)| (a - b).abs()).collect(),
@@ -78,6 +78,15 @@ fn perplexity_is_over_tokens_and_not_over_windows() {
     // Differences 0, 0, 0, 4: mean 1, variance 4, standard error sqrt(4 / 4).
     assert_eq!((quality.nll_difference, quality.nll_difference_se), (1.0, Some(1.0)));
     assert_eq!((quality.kl_mean, quality.kl_max), (1.0, 4.0));
+    // By windows the differences are 0 and 4: mean 2, standard error 2, and t(1) at 97.5 % is 12.7062.
+    let [low, high] = quality.nll_difference_interval.unwrap();
+    assert!(
+        (low - (2.0 - 25.4124)).abs() < 1e-3 && (high - 27.4124).abs() < 1e-3,
+        "{low} {high}"
+    );
+    assert_eq!(quality.kl_mean_interval, quality.nll_difference_interval);
+    let [_, percent] = quality.perplexity_change_interval().unwrap();
+    assert!((percent / (100.0 * (high.exp() - 1.0)) - 1.0).abs() < 1e-12);
     assert!((quality.kl_p99 - 3.88).abs() < 1e-12);
     assert_eq!((quality.top1_percent, quality.max_logit_difference), (50.0, 1.0));
     assert_eq!((quality.greedy_tokens, quality.first_divergence), (0, None));
