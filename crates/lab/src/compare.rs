@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::journal::Journal;
 use crate::session::Session;
-use crate::{LabError, Progress, Row, passage, quality, recall, report, speed};
+use crate::{LabError, Progress, Row, budget, passage, quality, recall, report, speed};
 use kvlab_config::Experiment;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -80,6 +80,8 @@ pub fn compare(
     options: &CompareOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Comparison, LabError> {
+    let (experiment, refused) = budget::apply(experiment);
+    let experiment = &experiment;
     let resolved = experiment.to_toml()?;
     let text = passage::read(&experiment.workload)?;
     let folder = options
@@ -91,6 +93,9 @@ pub fn compare(
     let mut session = Session::new(experiment, text, journal, progress);
     let environment = settle(environment, &folder, &session)?;
     write(&folder, "resolved.toml", &resolved)?;
+    for (cell, reason) in refused {
+        session.fail(&cell, reason)?;
+    }
     quality::measure(&mut session)?;
     if experiment.measure.recall {
         recall::measure(&mut session)?;

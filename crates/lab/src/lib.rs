@@ -15,6 +15,7 @@
 //! No training, no benchmarks that need a strong model (multiple choice, code); it compares caches on a text, and asks for what
 //! was hidden in it.
 
+mod budget;
 mod compare;
 mod environment;
 mod error;
