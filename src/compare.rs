@@ -87,7 +87,7 @@ fn commit() -> Option<String> {
 }
 
 /// Columns of the terminal; a pipe has as many as it takes.
-fn terminal_width() -> Option<u16> {
+pub fn terminal_width() -> Option<u16> {
     console::Term::stdout()
         .is_term()
         .then(|| console::Term::stdout().size().1)
