@@ -32,6 +32,7 @@ mod report;
 mod row;
 mod session;
 mod speed;
+mod work;
 
 pub use compare::{CompareOptions, Comparison, compare};
 pub use environment::Environment;
@@ -45,3 +46,4 @@ pub use record::{
     Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord,
 };
 pub use row::{Cached, LayerError, Memory, Mix, Phase, ProcessMemory, Quality, Recall, Row, Speed, Turn, Work};
+pub use work::Rates;

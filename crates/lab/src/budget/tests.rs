@@ -47,7 +47,9 @@ fn each_knob_is_turned_as_far_as_it_goes() {
     // A KV head in f32 is half of all four in f16.
     assert_eq!([heads("100 %"), heads("50 %")], [Ok(Some(2)), Ok(Some(1))]);
     // Keys that rotate stay whole: 64 numbers, and the rank. In f16, 256 bytes of a layer are 128 numbers, and 192 are 96.
-    let rank = |budget| one(budget, "fit = \"rank\"\ncache = { variant = \"mla\", key = \"f16\" }").map(|c| c.cache.kv_lora_rank);
+    let rank = |budget| {
+        one(budget, "fit = \"rank\"\ncache = { variant = \"mla\", key = \"f16\" }").map(|c| c.cache.kv_lora_rank)
+    };
     assert_eq!([rank("100 %"), rank("75 %")], [Ok(Some(64)), Ok(Some(32))]);
 }
 
