@@ -421,9 +421,8 @@ fn t98_every_token_is_scored_once() {
     let run = |window: usize, chunk: usize| {
         let rest = format!(
             "measure.speed = false\nworkload.windows = 2\nworkload.window = {window}\nworkload.chunk = {chunk}\n\
-             workload.prompts = [4]\nworkload.new_tokens = 1\nset.\"cache.capacity\" = \"unset\"\n"
+             workload.prompts = [4]\nworkload.new_tokens = 1\n[[variant]]\nname = \"v\"\n"
         );
-        let rest = rest.replace("set.\"cache.capacity\" = \"unset\"\n", "[[variant]]\nname = \"v\"\n");
         run("bytes-gqa", &alice(), &rest)
     };
     let whole = run(16, 0);
@@ -543,7 +542,8 @@ fn work_is_counted() {
         &alice(),
         "measure.quality = false\nworkload.prompts = [10]\nworkload.new_tokens = 3\nworkload.batch = [1, 2]\n\
          [[variant]]\nname = \"own\"\nset.\"cache.sequences\" = 2\n\
-         [[variant]]\nname = \"none\"\nset = { \"cache.variant\" = \"none\", \"cache.capacity\" = \"unset\" }\n",
+         [[variant]]\nname = \"none\"\n\
+         set = { \"cache.variant\" = \"none\", \"cache.capacity\" = \"unset\", \"cache.sequences\" = 2 }\n",
     );
     let matrices = 2 * 2 * (4 * 64 * 200 + 3 * 8 * 200);
     let head = 2 * 256 * 200;
