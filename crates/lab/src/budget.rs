@@ -85,6 +85,9 @@ impl Sizes<'_> {
 
 /// Changes the cell so that it keeps the budget.
 fn keep(cell: &mut Cell, budget: Budget, tokens: usize) -> Result<(), String> {
+    if cell.fit == Some(Fit::Unlimited) {
+        return Ok(());
+    }
     let config = cell.config.clone();
     let text = |error: EngineError| error.to_string();
     let sizes = Sizes {
@@ -102,7 +105,7 @@ fn keep(cell: &mut Cell, budget: Budget, tokens: usize) -> Result<(), String> {
             true => Ok(()),
             false => Err(format!(
                 "its cache uses {used}, and the budget is {limit}; let the budget choose with fit = \"window\", \"codec\", \
-                 \"rank\" or \"heads\", or raise it"
+                 \"rank\" or \"heads\", let the cell be (fit = \"unlimited\"), or raise it"
             )),
         };
     };
@@ -133,6 +136,7 @@ fn keep(cell: &mut Cell, budget: Budget, tokens: usize) -> Result<(), String> {
                 .inspect(|&n| cell.config.cache.num_key_value_heads = Some(n))
                 .map(|n| n.to_string())
         }
+        Fit::Unlimited => return Ok(()),
         Fit::Codec => codec(&sizes, allowed).map(|(set, name)| {
             set(&mut cell.config, &name);
             name
@@ -180,7 +184,7 @@ fn codec(sizes: &Sizes<'_>, allowed: Bytes) -> Option<(SetCodec, String)> {
 /// Whether the cell's variant takes the key that a budget would choose.
 fn takes(fit: Fit, config: &ModelConfig) -> Result<(), String> {
     let option = match fit {
-        Fit::Codec => return Ok(()),
+        Fit::Codec | Fit::Unlimited => return Ok(()),
         Fit::Window => "window",
         Fit::Rank => "kv_lora_rank",
         Fit::Heads => "num_key_value_heads",

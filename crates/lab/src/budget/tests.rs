@@ -61,6 +61,7 @@ fn what_cannot_be_kept_is_refused_with_numbers() {
         "{error}"
     );
     assert!(one("25 %", "cache = { variant = \"swa\", window = 12 }").is_ok());
+    assert!(one("25 %", "fit = \"unlimited\"\ncache.variant = \"mha\"").is_ok());
     assert!(
         one(
             "25 %",
