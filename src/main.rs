@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod explain;
 mod failure;
 mod formats;
 mod inspect;
@@ -35,6 +36,8 @@ enum Command {
     Logits(logits::Args),
     /// A config as it is understood: every layer's cache and its bytes, without loading weights
     Inspect(inspect::Args),
+    /// One short sentence through a tiny model, with and without a cache, as a page that can be stepped
+    Explain(explain::Args),
     /// What will fit and what it will cost: bytes, requests, times and prices, without loading weights
     Plan(Box<plan::Args>),
     /// Which caches a model can have: every variant, layout and number format, and what is exact, lossy or refused
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Logits(args) => logits::logits(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Explain(args) => explain::explain(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Formats(model) => formats::formats(&model),
         Command::Devices => {

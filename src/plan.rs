@@ -9,7 +9,7 @@ use kvlab_plan::{Conversation, Device, Plan, PlanError, Precision, Prices, Quest
 pub struct Args {
     /// A model file (.toml), a Hugging Face folder or its config.json, a .gguf file, or hf:owner/name
     model: String,
-    /// Override a key of the model file, or set one of `[cache]`, e.g. --set cache.window=1024
+    /// Override a key of the model file, or set one of `[cache]`, e.g. --set cache.variant=swa --set cache.window=1024
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Memory to fit into, e.g. "24 GiB"; left out, that of the device
@@ -18,10 +18,10 @@ pub struct Args {
     /// What of it is for neither weights nor rows, e.g. "1 GiB"
     #[arg(long, value_name = "BYTES")]
     reserve: Option<String>,
-    /// Tokens of a request, e.g. 8192 or 128K [default: 8192, or as many as the model takes]
+    /// Tokens of a request, e.g. 8192 or 128K [default: the model file's capacity, else 8192 or as many as the model takes]
     #[arg(long, value_name = "TOKENS", value_parser = tokens)]
     context: Option<usize>,
-    /// Requests at the same time [default: 1]
+    /// Requests at the same time [default: the model file's sequences, else 1]
     #[arg(long, value_name = "N")]
     requests: Option<usize>,
     /// Precision of the weights: fp32, fp16, bf16, int8, int4, int2 [default: as stored or declared, else 16 bits]

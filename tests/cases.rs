@@ -4,7 +4,7 @@
 mod batches;
 mod conversation;
 mod lab;
-
+mod measured;
 mod quantised;
 mod saved;
 

@@ -1,5 +1,6 @@
 //! The binary, as a user meets it.
 
+mod explain;
 mod plan;
 mod talk;
 

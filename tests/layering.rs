@@ -69,6 +69,10 @@ fn dependencies_point_down() {
             &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-plan"],
         ),
         (
+            "kvlab-explain",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-model"],
+        ),
+        (
             "kvlab-plan",
             &[
                 "kvlab-core",
@@ -79,7 +83,6 @@ fn dependencies_point_down() {
                 "kvlab-weights",
             ],
         ),
-        ("kvlab-explain", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
         (
             "kvlab",
             &[

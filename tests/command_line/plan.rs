@@ -135,3 +135,36 @@ fn this_machine_is_measured() {
     assert!((0.1..20_000.0).contains(&bandwidth), "{device}");
     assert!(device["dense_tflops"]["f32"].as_f64().unwrap() > 1e-4, "{device}");
 }
+
+/// docs/howto/fit-a-model-into-8-gb.md shows what the commands print today.
+#[test]
+fn the_page_about_8_gb_is_up_to_date() {
+    let file = "docs/howto/fit-a-model-into-8-gb.md";
+    let page = std::fs::read_to_string(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    let mut out: Option<String> = None;
+    let (mut commands, mut lines) = (0, 0);
+    for line in page.lines() {
+        if let Some(command) = line.strip_prefix("$ kvlab ") {
+            out = Some(ok(&words(command).iter().map(String::as_str).collect::<Vec<_>>()));
+            commands += 1;
+        } else if line.starts_with("```") {
+            out = None;
+        } else if let Some(out) = out.as_ref().filter(|_| !line.is_empty() && line != "...") {
+            assert!(
+                out.lines().any(|printed| printed == line),
+                "{line}\nis not printed:\n{out}"
+            );
+            lines += 1;
+        }
+    }
+    assert!(commands >= 4 && lines >= 20, "{commands} commands, {lines} lines");
+}
+
+/// The words of a command line, as a shell takes them apart, for double quotes only.
+fn words(line: &str) -> Vec<String> {
+    let parts = line.split('"').enumerate().flat_map(|(i, part)| match i % 2 {
+        0 => part.split_whitespace().map(str::to_owned).collect(),
+        _ => vec![part.to_owned()],
+    });
+    parts.collect()
+}

@@ -5,6 +5,7 @@
 use crate::{run, threads};
 use pulp::{Simd, WithSimd};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often a measurement is made at least, however long it takes.
 const LEAST: usize = 3;
+
+/// Passes over the buffer that read all of it.
+const SLICES: usize = 8;
 
 /// Accumulators of one thread: more than multiply-adds are in flight on the processors of the day (two units times four cycles),
 /// and with the two constants as many as AVX2 has registers for.
@@ -25,7 +29,7 @@ pub struct Probe {
     pub threads: usize,
     /// Bytes that were read over and over, all threads together: several times the last-level cache.
     pub buffer_bytes: usize,
-    /// Bytes a second, reading memory in order; the best of several passes.
+    /// Bytes a second, reading memory in order; the best of several passes over an eighth of the buffer each.
     pub read_bytes_per_second: f64,
     /// f32 operations a second, of multiply-adds on registers (two operations each); the best of several passes.
     pub f32_flops_per_second: f64,
@@ -64,12 +68,17 @@ fn read_rate(bytes: usize, threads: usize) -> f64 {
     let part = |thread: usize| parts[thread].lock().unwrap_or_else(PoisonError::into_inner);
     // Written by the thread that reads it, so that the pages lie near it.
     run(&|thread| part(thread).resize(values, 1.0));
+    // In slices, one after the other: a short pass is more often left alone by whatever else runs, and a slice comes again only
+    // after the whole buffer went through the caches.
+    let slice = (values / SLICES).max(1);
+    let next = AtomicUsize::new(0);
     let seconds = fastest(|| {
+        let from = next.fetch_add(1, Ordering::Relaxed) % SLICES * slice;
         run(&|thread| {
-            black_box(dispatch(Sum(&part(thread))));
+            black_box(dispatch(Sum(&part(thread)[from..from + slice])));
         });
     });
-    (values * size_of::<f32>() * threads) as f64 / seconds
+    (slice * size_of::<f32>() * threads) as f64 / seconds
 }
 
 fn flop_rate(threads: usize) -> f64 {

@@ -31,7 +31,7 @@ pub use error::EngineError;
 pub use generate::{Event, Finish, Generation, Request};
 pub use hub::fetch_config as hub_config;
 pub use layers::{LayerDistance, Trace};
-pub use measure::Work;
+pub use measure::{Filled, Measured, Work};
 pub use plan::{CachePlan, free_memory};
 pub use pool::{Origin, Pool, Progress};
 pub use samples::Samples;

@@ -45,6 +45,8 @@ pub(crate) struct Caches<'a> {
     device: OpenDevice,
     pub(crate) columns: Vec<Column>,
     pub(crate) variants: Vec<Variant>,
+    /// The column that the model file asks for, if it names formats.
+    file: Option<usize>,
 }
 
 impl<'a> Caches<'a> {
@@ -57,15 +59,39 @@ impl<'a> Caches<'a> {
             device,
             columns: columns(subject, bits),
             variants: Vec::new(),
+            file: None,
         };
         caches.variants = caches.all_variants()?;
+        caches.file = caches.file_column();
         Ok(caches)
+    }
+
+    /// Which column is that of the model file; its own goes where another one stores the same.
+    fn file_column(&mut self) -> Option<usize> {
+        let file = self
+            .columns
+            .iter()
+            .position(|column| matches!(column.kind, ColumnKind::File))?;
+        let layers = |column: &Column| {
+            let spec = self.spec(self.variants.first()?, column, self.subject.model.max_positions(), 1);
+            spec.ok().map(|spec| spec.layers)
+        };
+        let wanted = layers(&self.columns[file]);
+        let same = |column: &Column| {
+            matches!(column.kind, ColumnKind::Format(_)) && wanted.is_some() && layers(column) == wanted
+        };
+        match self.columns.iter().position(same) {
+            Some(same) => {
+                self.columns.remove(file);
+                Some(same)
+            }
+            None => Some(file),
+        }
     }
 
     /// The column and the row that the model file asks for, or else the model's own attention in `codec`, or in f16.
     pub(crate) fn chosen(&self, codec: Option<&str>) -> Result<(usize, usize), PlanError> {
         let cache = &self.subject.cache;
-        let named = cache.key.is_some() || cache.value.is_some() || !cache.layers.is_empty();
         let column = match codec {
             Some(codec) => {
                 let same = |column: &Column| column.name == codec || (codec == "fp8_e4m3" && column.name == "fp8");
@@ -77,13 +103,10 @@ impl<'a> Caches<'a> {
                     ))
                 })?
             }
-            None if named => {
-                let file = |column: &Column| matches!(column.kind, ColumnKind::File);
-                let same = |column: &Column| matches!(&column.kind, ColumnKind::Format(f) if is_file(self.subject, f));
-                let found = self.columns.iter().position(|column| file(column) || same(column));
-                found.unwrap_or(0)
+            None => {
+                let f16 = || self.columns.iter().position(|column| column.name == "f16");
+                self.file.or_else(f16).unwrap_or(0)
             }
-            None => self.columns.iter().position(|column| column.name == "f16").unwrap_or(0),
         };
         let wanted = cache.variant.as_deref().filter(|name| *name != "none");
         let row = wanted.and_then(|name| self.variants.iter().position(|v| v.names.iter().any(|n| n == name)));
@@ -135,14 +158,15 @@ impl<'a> Caches<'a> {
             for layer in &mut spec.layers {
                 (layer.key, layer.value, layer.seal) = (format.clone(), format.clone(), None);
             }
-            let reason = format!("{bits} bits a number: not a format of kvlab");
-            spec.exactness = match spec.exactness {
-                Exactness::Exact => Exactness::Lossy(vec![reason]),
-                Exactness::Lossy(mut reasons) => {
-                    reasons.push(reason);
-                    Exactness::Lossy(reasons)
-                }
-            };
+            if bits < 16 {
+                let reason = format!("{bits} bits a number");
+                let mut reasons = match spec.exactness {
+                    Exactness::Exact => Vec::new(),
+                    Exactness::Lossy(reasons) => reasons,
+                };
+                reasons.push(reason);
+                spec.exactness = Exactness::Lossy(reasons);
+            }
         }
         Ok(spec)
     }
@@ -260,15 +284,13 @@ fn columns(subject: &Subject, bits: Option<u32>) -> Vec<Column> {
         Some(latent) => latent.rank | latent.rope | shape.key | shape.value,
         None => shape.key | shape.value,
     };
-    let formats: Vec<_> = combinations::formats(dims)
+    let formats = combinations::formats(dims)
         .into_iter()
-        .filter(|formats| FORMATS.contains(&formats.name))
-        .collect();
+        .filter(|formats| FORMATS.contains(&formats.name));
     let file = &subject.cache;
     let named = file.key.is_some() || file.value.is_some() || !file.layers.is_empty();
-    let own_column = named && !formats.iter().any(|formats| is_file(subject, formats));
     let name = |codec: &Option<CodecSpec>| codec.as_ref().map_or("f32", |codec| codec.codec.as_str()).to_owned();
-    let file = own_column.then(|| Column {
+    let file = named.then(|| Column {
         name: match (name(&file.key), name(&file.value)) {
             _ if !file.layers.is_empty() => "file".into(),
             (key, value) if key == value => format!("{key} (file)"),
@@ -276,7 +298,7 @@ fn columns(subject: &Subject, bits: Option<u32>) -> Vec<Column> {
         },
         kind: ColumnKind::File,
     });
-    let plain = formats.into_iter().map(|formats| Column {
+    let plain = formats.map(|formats| Column {
         name: formats.name.trim_end_matches("_e4m3").to_owned(),
         kind: ColumnKind::Format(formats),
     });
@@ -285,19 +307,4 @@ fn columns(subject: &Subject, bits: Option<u32>) -> Vec<Column> {
         kind: ColumnKind::Bits(bits),
     });
     plain.chain(bits).chain(file).collect()
-}
-
-/// Whether a format is what the model file asks for in every layer.
-fn is_file(subject: &Subject, formats: &Formats) -> bool {
-    let file = &subject.cache;
-    let exact = CodecSpec::exact();
-    let key = file.key.as_ref().unwrap_or(&exact);
-    let latent = subject.model.attention(0).latent.is_some() && file.value.is_none();
-    let value = if latent {
-        key
-    } else {
-        file.value.as_ref().unwrap_or(&exact)
-    };
-    let residual = file.residual.unwrap_or(0);
-    file.layers.is_empty() && residual == formats.residual && *key == formats.key && *value == formats.value
 }

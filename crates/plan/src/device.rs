@@ -85,7 +85,7 @@ impl Device {
             schema: preset::SCHEMA,
             name: format!("this machine ({name}, {threads} threads)"),
             source: format!(
-                "measured: the fastest pass over {}, and of multiply-adds on registers",
+                "measured: the fastest passes over {} of memory, and of multiply-adds on registers",
                 Bytes(probe.buffer_bytes as u64)
             ),
             memory: kvlab_engine::free_memory().map(|bytes| Capacity::Bytes(bytes.0)),

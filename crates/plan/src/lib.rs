@@ -12,7 +12,9 @@
 //! It loads no weights and runs no model. It knows one device at a time: no tensor or pipeline parallelism, no offloading. It knows
 //! nothing of activations, workspaces and drivers: keep some memory for them ([`Question::reserve`]).
 
+mod answer;
 mod caches;
+mod cells;
 mod device;
 mod error;
 mod fit;
@@ -29,10 +31,11 @@ pub mod probe {
     pub use kvlab_cpu::{Probe, probe};
 }
 
+pub use answer::{Against, Cache, Cell, Chosen, Facts, Model, Outcome, Plan, Times, Weights};
 pub use device::{DEVICES, Device, Tflops};
 pub use error::PlanError;
 pub use fit::{Fit, Memory};
-pub use plan::{Against, Cache, Cell, Chosen, Facts, Model, Outcome, Plan, Question, Times, Weights, plan};
+pub use plan::{Question, plan};
 pub use price::{Conversation, Cost, PRICES, PerMillion, Prices, Tokens};
 pub use subject::Subject;
 pub use weights::{Parameters, Precision, Stored};

@@ -87,6 +87,7 @@ pub struct Stored {
     /// Numbers in all tensors.
     pub values: u64,
     /// Number formats with their share of the bytes, the largest first.
+    #[serde(serialize_with = "crate::answer::by_name")]
     pub formats: Vec<(String, Bytes)>,
 }
 

@@ -2,6 +2,9 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableComponent, presets};
 
+/// Behind the name of what changes the output of the model.
+pub(super) const LOSSY: &str = " ~";
+
 /// A table. Every row has as many cells as there are columns.
 pub(super) struct Grid {
     /// What the cells are.
@@ -47,17 +50,26 @@ impl Grid {
         text
     }
 
-    /// Neighbouring columns with the same cells, as one: `f16, bf16`.
-    pub(super) fn merged(mut self, from: usize) -> Self {
-        let mut i = from + 1;
+    /// Neighbouring columns with the same cells, as one: `f16, bf16`; `all` where nothing else is left.
+    pub(super) fn merged(mut self, all: &str) -> Self {
+        let before = self.columns.len();
+        let mut i = 1;
         while i < self.columns.len() {
             if self.rows.iter().all(|(_, cells)| cells[i] == cells[i - 1]) {
                 let column = self.columns.remove(i);
-                self.columns[i - 1] += &format!(", {column}");
+                let left = &mut self.columns[i - 1];
+                // A mark that both have is said once.
+                if let (Some(bare), true) = (left.strip_suffix(LOSSY), column.ends_with(LOSSY)) {
+                    *left = bare.to_owned();
+                }
+                *left += &format!(", {column}");
                 self.rows.iter_mut().for_each(|(_, cells)| _ = cells.remove(i));
             } else {
                 i += 1;
             }
+        }
+        if before > 2 && self.columns.len() == 1 {
+            self.columns = vec![all.to_owned()];
         }
         self
     }
@@ -71,14 +83,20 @@ mod tests {
     fn equal_neighbours_become_one_column() {
         let grid = Grid {
             title: String::new(),
-            columns: ["a", "b", "c", "d"].map(str::to_owned).to_vec(),
+            columns: ["a", "b ~", "c ~", "d"].map(str::to_owned).to_vec(),
             rows: vec![
                 ("x".into(), ["1", "2", "2", "2"].map(str::to_owned).to_vec()),
                 ("y".into(), ["1", "3", "3", "4"].map(str::to_owned).to_vec()),
             ],
         };
-        let merged = grid.merged(0);
-        assert_eq!(merged.columns, ["a", "b, c", "d"]);
+        let merged = grid.merged("all");
+        assert_eq!(merged.columns, ["a", "b, c ~", "d"]);
         assert_eq!(merged.rows[1].1, ["1", "3", "4"]);
+        let same = Grid {
+            title: String::new(),
+            columns: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            rows: vec![("x".into(), ["1", "1", "1"].map(str::to_owned).to_vec())],
+        };
+        assert_eq!(same.merged("all").columns, ["all"]);
     }
 }

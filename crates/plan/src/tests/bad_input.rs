@@ -52,6 +52,25 @@ fn a_config_of_absurd_size() {
     assert!(refused(&path).contains("num_hidden_layers"));
 }
 
+/// Sizes whose products no number of bytes can hold.
+#[test]
+fn a_config_of_more_than_can_be_counted() {
+    let geometry = |heads: usize, hidden: usize, layers: usize| {
+        format!(
+            "{{\"model_type\": \"llama\", \"hidden_size\": {hidden}, \"num_attention_heads\": {heads}, \"num_hidden_layers\": {layers}, \
+             \"intermediate_size\": {hidden}, \"vocab_size\": 1000, \"max_position_embeddings\": 64, \"head_dim\": 64}}"
+        )
+    };
+    for (text, word) in [
+        (geometry(8, 1 << 30, 4096), "parameters"),
+        (geometry(1 << 20, 64, 1), "heads"),
+    ] {
+        let (_folder, path) = file("config.json", text.as_bytes());
+        let error = refused(&path);
+        assert!(error.contains(word) && error.contains("planned"), "{text}: {error}");
+    }
+}
+
 #[test]
 fn gguf_that_is_cut() {
     let whole = b"GGUF\x03\0\0\0\x05\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0";
@@ -68,7 +87,7 @@ fn a_quantised_config_is_planned_from_its_geometry() {
                 \"intermediate_size\": 128, \"vocab_size\": 100, \"max_position_embeddings\": 512, \"torch_dtype\": \"float32\", \
                 \"quantization_config\": {\"quant_method\": \"fp8\"}}";
     let (_folder, path) = file("config.json", text.as_bytes());
-    let subject = Subject::open(&path, &["cache.window=7".into()]).unwrap();
+    let subject = Subject::open(&path, &["cache.variant=swa".into(), "cache.window=7".into()]).unwrap();
     assert!(subject.notes[0].contains("quantization_config"));
     assert_eq!(subject.declared, Some(Precision::Fp32));
     assert_eq!(subject.cache.window, Some(7));
@@ -149,6 +168,20 @@ fn nothing_is_asked_for() {
             error.contains("0 tokens") || error.contains("0 requests") || error.contains("at most"),
             "{error}"
         );
+    }
+    let talk = |turns| crate::Conversation {
+        turns,
+        system: 1,
+        user: 1,
+        reply: 1,
+    };
+    for turns in [0, u64::MAX] {
+        let question = Question {
+            conversation: Some((talk(turns), Prices::find("example").unwrap())),
+            ..at(1)
+        };
+        let error = plan(&subject("llama-3.1-8b", &[]), &question).unwrap_err().to_string();
+        assert!(error.contains("turns"), "{error}");
     }
     // Beyond the model: planned, and said.
     let plan = plan(&subject("llama-2-70b", &[]), &at(8192)).unwrap();

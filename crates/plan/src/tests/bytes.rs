@@ -148,6 +148,7 @@ fn weights_as_a_header_lists_them() {
     let folder = format!("{}/../../assets/bytes/gqa", env!("CARGO_MANIFEST_DIR"));
     let subject = crate::Subject::open(&folder, &[]).unwrap();
     let plan = plan(&subject, &Question::default()).unwrap();
+    assert_eq!(plan.weights.multiplied(), Precision::Fp32);
     let stored = plan.weights.stored.unwrap();
     assert_eq!(stored.values, plan.model.parameters.total);
     assert_eq!(stored.formats, [("F32".to_owned(), Bytes(4 * stored.values))]);
@@ -155,15 +156,28 @@ fn weights_as_a_header_lists_them() {
     assert_eq!(plan.model.name, "gqa");
 }
 
-/// Experts: DeepSeek-V2 has 236 billion parameters, of which a token uses 21 billion (arXiv 2405.04434, abstract).
+/// Experts: DeepSeek-V2 has 236 billion parameters, of which a token uses 21 billion (arXiv 2405.04434, abstract); V3 has 671 and
+/// 37 billion (arXiv 2412.19437, abstract).
 #[test]
 fn experts_that_are_not_chosen_take_memory_only() {
+    let v3 = planned("deepseek-v3", &at(1)).model.parameters;
+    let (total, active) = (v3.total as f64 / 1e9, v3.active as f64 / 1e9);
+    assert!(
+        (total - 671.0).abs() < 1.0 && (active - 37.0).abs() < 0.7,
+        "{total} {active}"
+    );
     let parameters = planned("deepseek-v2", &at(1)).model.parameters;
     let (total, active) = (parameters.total as f64 / 1e9, parameters.active as f64 / 1e9);
     assert!(
         (total - 236.0).abs() < 1.0 && (active - 21.0).abs() < 0.5,
         "{total} {active}"
     );
+    // By hand: attention with low-rank queries, 160 and 2 experts of 1536, one dense layer, embedding and head, norms.
+    let (h, v) = (5120, 102_400);
+    let attention = h * 1536 + 1536 * 128 * 192 + h * 576 + 512 * 128 * 256 + 128 * 128 * h + 1536 + 512 + 2 * h;
+    let rest: u64 = 60 * attention + 3 * h * 12_288 + 2 * v * h + h + 59 * 160 * h;
+    let experts = |count: u64| rest + 59 * (count + 2) * 3 * h * 1536;
+    assert_eq!((parameters.total, parameters.active), (experts(160), experts(6)));
     // One token reads its own experts; very many read them all.
     let of = Some((6, 160));
     let looked_up = parameters.looked_up as f64;
@@ -225,6 +239,26 @@ fn the_formats_of_a_file_are_a_column() {
     .unwrap();
     assert_eq!(named.chosen.variant, "swa 100+4");
     assert_eq!(facts(&named, "swa 100+4", "f16").bytes_at_context, Bytes(104 * 131_072));
+    // The default group is that of the column.
+    let same = plan(
+        &subject("llama-3.1-8b", &["cache.key=int8", "cache.value=int8"]),
+        &at(8192),
+    )
+    .unwrap();
+    assert_eq!((same.chosen.codec.as_str(), same.caches[0].cells.len()), ("int8", 7));
+    let layered = subject(
+        "llama-3.1-8b",
+        &["cache.layer=[{ layers = [0], key = \"f32\", value = \"f32\" }]"],
+    );
+    let layered = plan(&layered, &at(8192)).unwrap();
+    assert_eq!(layered.chosen.codec, "file");
+    assert_eq!(
+        facts(&layered, "own", "file").bytes_per_token,
+        Bytes(131_072 + 131_072 / 32)
+    );
+    let sized = subject("llama-3.1-8b", &["cache.capacity=100 tokens", "cache.sequences=3"]);
+    let sized = plan(&sized, &Question::default()).unwrap();
+    assert_eq!((sized.context_tokens, sized.requests), (100, 3));
     let own = plan(&subject("llama-3.1-8b", &["cache.variant=gqa"]), &at(8192)).unwrap();
     assert_eq!((own.chosen.variant.as_str(), own.caches.len()), ("gqa", 5));
 }

@@ -58,10 +58,9 @@ fn requests_share_what_is_left() {
         requests: Some(4),
         ..budget(8 * GIB)
     });
-    assert_eq!(
-        facts(&four, "own", "f16").fit.unwrap().largest_context_tokens as u64,
-        rows / 4 / 131_072
-    );
+    let fit = facts(&four, "own", "f16").fit.unwrap();
+    assert_eq!(fit.largest_context_tokens as u64, rows / 4 / 131_072);
+    assert_eq!(fit.requests, rows / GIB);
 }
 
 #[test]

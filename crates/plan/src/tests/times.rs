@@ -19,7 +19,8 @@ fn presets() {
         .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
         .collect();
     let mut known: Vec<_> = DEVICES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    (files.sort(), known.sort());
+    files.sort();
+    known.sort();
     assert_eq!(files, known);
     for name in known {
         let device = Device::find(&name).unwrap();
@@ -106,6 +107,7 @@ fn no_flops_no_ttft() {
     assert_eq!(facts(&plan, "own", "f16").times.unwrap().ttft_ms, None);
     let text = crate::show::terminal(&plan, None);
     assert!(text.contains("no TTFT") && !text.contains("\nTTFT"), "{text}");
+    assert!(text.contains("ITL") && !text.contains("Tokens a second"), "{text}");
 }
 
 /// A prompt in two parts computes as much as in one, but for the head; a window computes less.
