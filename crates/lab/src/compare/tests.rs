@@ -420,6 +420,7 @@ fn the_experiments_that_come_with_kvlab_are_sound() {
         ("cache-dtypes.toml", 21),
         ("paged-prefix.toml", 3),
         ("recall.toml", 6),
+        ("conversations.toml", 3),
         ("smollm2-recall.toml", 5),
     ] {
         let experiment = with_known(|known| Experiment::load(&folder.join(file), &[], known));
