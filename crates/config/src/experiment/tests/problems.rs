@@ -183,7 +183,7 @@ fn problems_of_recall_and_budgets() {
     check(
         "budget = \"8 KiB\"\n",
         &[
-            "6:10: unknown key `workload.budget` (known: kind, text, windows, window, chunk, offset, new_tokens, prompts, batch, recall, conversation, mix)",
+            "6:1: unknown key `workload.budget` (known: kind, text, windows, window, chunk, offset, new_tokens, prompts, batch, recall, conversation, mix)",
         ],
     );
     let more = "batch = [1, 1]\n[workload.conversation]\nturns = 1\n[workload.mix]\nrequests = 2\nprefixes = 3\n\
