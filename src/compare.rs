@@ -37,6 +37,7 @@ pub fn compare(args: &Args) -> Outcome {
     let options = CompareOptions {
         runs: args.runs.clone(),
         fresh: args.fresh,
+        probe: true,
         commit: commit(),
         command: Some(
             std::env::args()

@@ -3,6 +3,7 @@
 
 mod batches;
 mod conversation;
+mod lab;
 mod measured;
 mod quantised;
 mod saved;

@@ -64,7 +64,10 @@ fn dependencies_point_down() {
                 "kvlab-model",
             ],
         ),
-        ("kvlab-lab", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
+        (
+            "kvlab-lab",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-plan"],
+        ),
         (
             "kvlab-explain",
             &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-model"],

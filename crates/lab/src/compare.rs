@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::journal::Journal;
 use crate::session::Session;
-use crate::{LabError, Progress, Row, passage, quality, report, speed};
+use crate::{LabError, Progress, Rates, Row, budget, passage, quality, recall, report, speed};
 use kvlab_config::Experiment;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -16,6 +16,9 @@ pub struct CompareOptions {
     pub runs: PathBuf,
     /// Whether to measure again what the records hold already.
     pub fresh: bool,
+    /// Whether to measure what the machine can do at most, once a run, for the fractions in [`Work`](crate::Work). It takes
+    /// two seconds, and a gigabyte of memory at most.
+    pub probe: bool,
     /// The commit that kvlab was built from, for the records.
     pub commit: Option<String>,
     /// The command that runs the comparison again, for the report.
@@ -28,6 +31,7 @@ impl Default for CompareOptions {
         Self {
             runs: PathBuf::from("runs"),
             fresh: false,
+            probe: false,
             commit: None,
             command: None,
         }
@@ -80,6 +84,8 @@ pub fn compare(
     options: &CompareOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Comparison, LabError> {
+    let (experiment, refused) = budget::apply(experiment);
+    let experiment = &experiment;
     let resolved = experiment.to_toml()?;
     let text = passage::read(&experiment.workload)?;
     let folder = options
@@ -89,19 +95,28 @@ pub fn compare(
     let journal = Journal::open(&folder, options.fresh)?;
     let environment = Environment::of(experiment, &text, options.commit.clone());
     let mut session = Session::new(experiment, text, journal, progress);
-    let environment = settle(environment, &folder, &session)?;
+    let mut environment = settle(environment, &folder, &session)?;
     write(&folder, "resolved.toml", &resolved)?;
-    if experiment.measure.quality {
-        quality::measure(&mut session)?;
+    for (cell, reason) in refused {
+        session.fail(&cell, reason)?;
+    }
+    quality::measure(&mut session)?;
+    if experiment.measure.recall {
+        recall::measure(&mut session)?;
     }
     if experiment.measure.speed {
         speed::measure(&mut session)?;
     }
+    // Afterwards: its memory would count into the peak of the process.
+    if options.probe && environment.rates.is_none() && experiment.measure.speed {
+        environment.rates = Some(Rates::measure());
+        write_environment(&folder, &environment)?;
+    }
     let comparison = Comparison {
         experiment: experiment.clone(),
+        rows: session.rows(environment.rates.as_ref()),
         environment,
         command: options.command.clone(),
-        rows: session.rows(),
         folder,
     };
     let folder = &comparison.folder;
@@ -117,17 +132,11 @@ pub fn compare(
 /// The environment that all records come from: written by the first run, and required to be the same by any that adds
 /// to them.
 fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Environment, LabError> {
-    const FILE: &str = "environment.json";
     if session.is_empty() {
-        let text = serde_json::to_string_pretty(&now);
-        let text = text.map_err(|e| LabError::Write {
-            what: FILE,
-            reason: e.to_string(),
-        })?;
-        write(folder, FILE, &(text + "\n"))?;
+        write_environment(folder, &now)?;
         return Ok(now);
     }
-    let path = folder.join(FILE);
+    let path = folder.join(ENVIRONMENT);
     let text = fs::read_to_string(&path).map_err(LabError::io(&path))?;
     let then: Environment = serde_json::from_str(&text).map_err(|error| LabError::Records {
         path,
@@ -141,6 +150,16 @@ fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Envi
         }),
         _ => Ok(then),
     }
+}
+
+const ENVIRONMENT: &str = "environment.json";
+
+fn write_environment(folder: &Path, environment: &Environment) -> Result<(), LabError> {
+    let text = serde_json::to_string_pretty(environment).map_err(|e| LabError::Write {
+        what: ENVIRONMENT,
+        reason: e.to_string(),
+    })?;
+    write(folder, ENVIRONMENT, &(text + "\n"))
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), LabError> {

@@ -125,6 +125,8 @@ mod tests {
                 tokens: vec![5, 6],
                 cached_tokens: 0,
                 cached: None,
+                work: None,
+                process: None,
                 usage: USAGE,
                 kernels: vec![],
             }),

@@ -57,13 +57,9 @@ fn what_was_run(comparison: &Comparison) -> String {
         ));
     }
     if experiment.measure.speed {
-        let prompts = workload
-            .prompts
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(", ");
-        let (new, batch, repeats) = (workload.new_tokens, workload.batch, experiment.repeats);
+        let list = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        let (prompts, batch) = (list(&workload.prompts), list(&workload.batch));
+        let (new, repeats) = (workload.new_tokens, experiment.repeats);
         lines.push(format!(
             "Speed: prompts of {prompts} tokens, {new} tokens generated after each, batch {batch}, {repeats} repeats."
         ));

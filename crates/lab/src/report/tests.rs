@@ -32,12 +32,15 @@ fn good() -> Row {
             median: 12.5,
             min: 11.0,
             max: 14.0,
+            interval: None,
         },
         cached: None,
         prefill_tokens_per_s: 1280.0,
         gaps: Some(gaps),
         decode_tokens_per_s: Some(500.0),
         memory: Some(memory),
+        work: None,
+        process: None,
     };
     Row {
         cell: "good".into(),
@@ -59,7 +62,9 @@ fn good() -> Row {
             oracle_perplexity: 5.0,
             nll_difference: 0.0953,
             nll_difference_se: Some(0.01),
+            nll_difference_interval: None,
             kl_mean: 0.002,
+            kl_mean_interval: None,
             kl_p99: 0.03,
             kl_max: 0.04,
             top1_percent: 99.99,
@@ -68,6 +73,7 @@ fn good() -> Row {
             first_divergence: None,
         }),
         kernels: vec!["a".into(), "b".into()],
+        ..Row::default()
     }
 }
 
@@ -192,6 +198,7 @@ fn t56_cold_and_cached_times_stand_apart() {
                 median: 0.75,
                 min: 0.5,
                 max: 1.0,
+                interval: None,
             },
             tokens: speed.prompt_tokens - 1,
         });
