@@ -4,6 +4,7 @@ mod base;
 mod cells;
 mod overrides;
 mod read;
+mod report;
 mod variants;
 mod workload;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ToTomlError;
 use crate::model_file::ModelConfig;
+pub use report::ReportConfig;
 pub use workload::{Measure, Workload, WorkloadKind};
 
 /// An experiment file, checked, with every cell resolved.
@@ -29,6 +31,9 @@ pub struct Experiment {
     pub workload: Workload,
     /// What is measured.
     pub measure: Measure,
+    /// What the report is asked first; left out, a budget that some cells fit into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportConfig>,
     /// At least one; see [`cells`](Self::cells).
     #[serde(rename = "cell")]
     cells: Vec<Cell>,

@@ -12,7 +12,7 @@
 //! interleaved and in another order each time, so that a drift of the machine hits all of them.
 //!
 //! # What it does not do
-//! No training, no tasks with answers to be graded (recall, multiple choice), no plots; it compares caches on a text.
+//! No training, and no benchmarks of knowledge (multiple choice): it compares caches on a text.
 
 mod compare;
 mod environment;
@@ -29,13 +29,13 @@ mod row;
 mod session;
 mod speed;
 
-pub use compare::{CompareOptions, Comparison, compare};
+pub use compare::{CompareOptions, Comparison, compare, write_report};
 pub use environment::Environment;
 pub use error::LabError;
 pub use metrics::{FEWEST_SAMPLES, Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
 pub use progress::Progress;
 pub use record::{
     CachedRecord, CellRecord, FailureRecord, GreedyRecord, LayerErrorRecord, MixRecord, QualityRecord, RecallRecord,
-    Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord,
+    Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord, record_schema,
 };
 pub use row::{Cached, LayerError, Memory, Mix, Phase, ProcessMemory, Quality, Recall, Row, Speed, Turn, Work};

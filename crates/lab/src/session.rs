@@ -4,7 +4,7 @@ use crate::journal::Journal;
 use crate::passage::{Passage, Text};
 use crate::{CellRecord, FailureRecord, LabError, Progress, Record, Row, row};
 use kvlab_config::{Cell, Experiment, ModelConfig};
-use kvlab_core::{CacheSpec, TokenId};
+use kvlab_core::TokenId;
 use kvlab_engine::{Engine, EngineError, Pool};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -242,13 +242,8 @@ impl<'a> Session<'a> {
         rows.collect()
     }
 
-    /// What the cache of each cell holds.
-    pub(crate) fn specs(&self) -> Vec<(&str, &CacheSpec)> {
-        let records = self.journal.records().iter();
-        let specs = records.filter_map(|r| match r {
-            Record::Cell(r) => Some((r.cell.as_str(), &r.spec)),
-            _ => None,
-        });
-        specs.collect()
+    /// Everything that was measured.
+    pub(crate) fn into_records(self) -> Vec<Record> {
+        self.journal.into_records()
     }
 }

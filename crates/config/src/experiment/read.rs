@@ -8,7 +8,7 @@ use crate::edit::{Assignment, apply, covers, read_sets};
 use crate::experiment::cells::{Plan, Variant};
 use crate::experiment::overrides::{Axis, axes, axis, is_cell_key, paths};
 use crate::experiment::variants::read_variants;
-use crate::experiment::{Experiment, Measure, Workload};
+use crate::experiment::{Experiment, Measure, ReportConfig, Workload};
 use crate::known::Known;
 use crate::model_file::{errors, open, read_schema, tree};
 use crate::problem::ConfigErrors;
@@ -112,6 +112,7 @@ fn read(
     let seed = section.take("seed").and_then(|field| field.seed(findings));
     let workload = Workload::read(section.section("workload", findings), sources, findings);
     let measure = Measure::read(section.section("measure", findings), findings);
+    let report = ReportConfig::read(section.section("report", findings), findings);
 
     let axes = read_axes(section.take("sweep"), sets.sweep, findings);
     let base = section.take("base");
@@ -134,6 +135,7 @@ fn read(
         seed: seed.unwrap_or(0),
         workload: workload?,
         measure,
+        report,
         cells,
     })
 }
