@@ -3,6 +3,7 @@
 
 mod batches;
 mod conversation;
+mod lab;
 
 mod quantised;
 mod saved;

@@ -31,7 +31,7 @@ const column = (page, n) =>
   page.$$eval(`table[data-name="result"] tbody tr > :nth-child(${n})`, (cells) => cells.map((cell) => cell.dataset.key));
 const heading = (page, text) => page.locator('table[data-name="result"] thead th', { hasText: text }).first();
 const place = (page, text) =>
-  page.$$eval('table[data-name="result"] thead th', (heads, text) => heads.findIndex((h) => h.textContent.includes(text)) + 1, text);
+  page.$$eval('table[data-name="result"] thead th', (heads, text) => heads.findIndex((h) => h.textContent.replace(/\s+/g, " ").includes(text)) + 1, text);
 
 test("it renders: an answer, a table, figures with titles and captions", async () => {
   const { page, done } = await open(browser, report);

@@ -12,12 +12,14 @@ if ! command -v chromium >/dev/null || ! command -v npm >/dev/null; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core nodejs npm >/dev/null
 fi
+specs=()
+for spec in "$@"; do specs+=("$(realpath "$spec")"); done
+if [ ${#specs[@]} -eq 0 ]; then specs=("$here"/*.spec.mjs); fi
+
 cd "$here"
 # What is installed is what the lock file says, or it is installed again.
 if ! cmp -s package-lock.json node_modules/.installed; then
     npm ci --silent --no-audit --no-fund
     cp package-lock.json node_modules/.installed
 fi
-specs=("$@")
-if [ ${#specs[@]} -eq 0 ]; then specs=("$here"/*.spec.mjs); fi
 ROOT="$root" node --test --test-reporter=spec "${specs[@]}"

@@ -4,7 +4,7 @@ use crate::environment::Environment;
 use crate::journal::{self, Journal};
 use crate::report::{self, Report};
 use crate::session::Session;
-use crate::{LabError, Progress, Record, Row, passage, quality, row, speed};
+use crate::{LabError, Progress, Record, Row, passage, quality, recall, row, speed};
 use kvlab_config::Experiment;
 use kvlab_core::CacheSpec;
 use sha2::{Digest, Sha256};
@@ -163,8 +163,9 @@ pub fn compare(
     let mut session = Session::new(experiment, text, journal, progress);
     let environment = settle(environment, &folder, &session)?;
     write(&folder, RESOLVED, &resolved)?;
-    if experiment.measure.quality {
-        quality::measure(&mut session)?;
+    quality::measure(&mut session)?;
+    if experiment.measure.recall {
+        recall::measure(&mut session)?;
     }
     if experiment.measure.speed {
         speed::measure(&mut session)?;

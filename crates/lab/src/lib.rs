@@ -12,7 +12,8 @@
 //! interleaved and in another order each time, so that a drift of the machine hits all of them.
 //!
 //! # What it does not do
-//! No training, and no benchmarks of knowledge (multiple choice): it compares caches on a text.
+//! No training, no benchmarks that need a strong model (multiple choice, code); it compares caches on a text, and asks for what
+//! was hidden in it.
 
 mod compare;
 mod environment;
@@ -21,8 +22,10 @@ mod journal;
 mod metrics;
 mod oracle;
 mod passage;
+mod process;
 mod progress;
 mod quality;
+mod recall;
 mod record;
 mod report;
 mod row;
@@ -32,7 +35,9 @@ mod speed;
 pub use compare::{CompareOptions, Comparison, compare, write_report};
 pub use environment::Environment;
 pub use error::LabError;
-pub use metrics::{FEWEST_SAMPLES, Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
+pub use metrics::{
+    FEWEST_SAMPLES, Gaps, Spread, TokenScore, bootstrap_median, mean_interval, percentile, score_token, share_interval,
+};
 pub use progress::Progress;
 pub use record::{
     CachedRecord, CellRecord, FailureRecord, GreedyRecord, LayerErrorRecord, MixRecord, QualityRecord, RecallRecord,

@@ -221,6 +221,8 @@ pub struct MixRecord {
     pub prefix_tokens: usize,
     /// Tokens of each request after its prefix.
     pub own_tokens: usize,
+    /// Tokens of each prompt, with what the model wants before everything else.
+    pub prompt_tokens: usize,
     /// Tokens of each prompt that were found stored.
     pub reused_tokens: Vec<usize>,
     /// Time to first token of each request.

@@ -12,6 +12,7 @@ mod samples;
 mod side_by_side;
 mod tables;
 mod terminal;
+mod workload_tables;
 mod write;
 
 pub(crate) use markdown::markdown;

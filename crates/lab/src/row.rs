@@ -4,7 +4,7 @@ mod from_records;
 
 pub(crate) use from_records::from_records;
 
-use crate::metrics::{Gaps, Spread};
+use crate::metrics::{Gaps, Spread, share_interval};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,18 @@ pub struct Recall {
     pub trials: usize,
     /// Times that the whole answer was right.
     pub correct: usize,
+}
+
+impl Recall {
+    /// Share of the trials that were right, 0 to 1.
+    pub fn share(&self) -> f64 {
+        self.correct as f64 / self.trials.max(1) as f64
+    }
+
+    /// 95 % confidence interval of the share; see [`share_interval`](crate::share_interval).
+    pub fn interval(&self) -> Option<[f64; 2]> {
+        share_interval(self.correct, self.trials)
+    }
 }
 
 /// How far the attention output of one layer is from the oracle's, over all tokens of all windows.
@@ -212,7 +224,7 @@ pub struct Cached {
 }
 
 /// Distance from the oracle: the same weights, uncached, in f32, with the model's own attention.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quality {
     /// Tokens scored, over all windows (all but the first of each).
     pub tokens: usize,
@@ -222,10 +234,16 @@ pub struct Quality {
     pub oracle_perplexity: f64,
     /// Mean of the difference of the negative log likelihoods, cell - oracle, nats a token.
     pub nll_difference: f64,
-    /// Standard error of that mean, from the differences of single tokens.
+    /// Standard error of that mean, from the differences of single tokens. Tokens of one window are not independent, so that
+    /// it is too small where the differences come in runs.
     pub nll_difference_se: Option<f64>,
+    /// 95 % confidence interval of that mean, from the means of the windows, which are nearly independent; see
+    /// [`mean_interval`](crate::mean_interval). `None` with fewer than two windows.
+    pub nll_difference_interval: Option<[f64; 2]>,
     /// Mean of KL(oracle || cell), nats.
     pub kl_mean: f64,
+    /// 95 % confidence interval of that mean, from the means of the windows; `None` with fewer than two.
+    pub kl_mean_interval: Option<[f64; 2]>,
     /// Its 99th percentile over tokens.
     pub kl_p99: f64,
     /// Its largest value.
@@ -244,6 +262,13 @@ impl Quality {
     /// Perplexity over the oracle's.
     pub fn perplexity_ratio(&self) -> f64 {
         self.perplexity / self.oracle_perplexity
+    }
+
+    /// 95 % confidence interval of the change of perplexity, %: that of the difference of the log likelihoods, which is the
+    /// logarithm of the ratio.
+    pub fn perplexity_change_interval(&self) -> Option<[f64; 2]> {
+        let ends = self.nll_difference_interval?;
+        Some(ends.map(|end| 100.0 * (end.exp() - 1.0)))
     }
 
     /// Change of perplexity against the oracle's, %.

@@ -19,6 +19,24 @@ window = 16
 chunk = 5
 prompts = [4, 9]
 new_tokens = 3
+[workload.conversation]
+turns = 3
+message = 3
+answer = 2
+[workload.mix]
+requests = 4
+prefixes = 2
+prefix = 6
+own = 2
+answer = 2
+[[workload.recall]]
+kind = "needle"
+style = "symbols"
+lengths = [10]
+depths = [0, 100]
+trials = 2
+[measure]
+layers = true
 [[variant]]
 name = "none"
 set = { "cache.variant" = "none" }
@@ -88,7 +106,7 @@ fn read(comparison: &Comparison, file: &str) -> String {
     fs::read_to_string(comparison.folder.join(file)).unwrap()
 }
 
-/// The records, without their times.
+/// The records, without their times and without the memory of the process, which allocates as it likes.
 fn timeless(text: &str) -> Vec<Record> {
     let records = text.lines().map(|line| match serde_json::from_str(line).unwrap() {
         Record::Speed(r) => {
@@ -100,9 +118,20 @@ fn timeless(text: &str) -> Vec<Record> {
                     ..cached
                 }),
                 gaps_ms,
+                process: None,
                 ..r
             })
         }
+        Record::Turn(r) => Record::Turn(crate::TurnRecord {
+            ttft_ms: 0.0,
+            gaps_ms: vec![0.0; r.gaps_ms.len()],
+            ..r
+        }),
+        Record::Mix(r) => Record::Mix(crate::MixRecord {
+            ttft_ms: vec![0.0; r.ttft_ms.len()],
+            total_ms: 0.0,
+            ..r
+        }),
         other => other,
     });
     records.collect()
@@ -161,7 +190,7 @@ fn exact_caches_are_exact_lossy_ones_say_so_and_a_failed_cell_stops_no_other() {
         "{failed:?}"
     );
     let cells = comparison.experiment.cells().len();
-    let all = cells * (3 + 4);
+    let all = cells * (3 + 2 + 4 + 2 * 4);
     assert_eq!(seen.last(), Some(&Progress::Advanced { done: all, total: all }));
     assert_eq!(seen.iter().filter(|p| matches!(p, Progress::Failed { .. })).count(), 2);
 
@@ -190,7 +219,7 @@ fn exact_caches_are_exact_lossy_ones_say_so_and_a_failed_cell_stops_no_other() {
 /// prefix sharing off it did not. The second prompt begins with the first.
 #[test]
 fn t45_t56_cold_and_cached_times_are_measured_apart() {
-    let (head, _) = EXPERIMENT.split_once("[[variant]]").unwrap();
+    let (head, _) = EXPERIMENT.split_once("[workload.conversation]").unwrap();
     let paged = "\"cache.layout\" = \"paged\", \"cache.page_size\" = 2";
     let text = format!(
         "{head}batch = 2\n[[variant]]\nname = \"off\"\nset = {{ {paged}, \"cache.sequences\" = 2 }}\n[[variant]]\nname = \"on\"\n\
@@ -233,6 +262,52 @@ fn t45_t56_cold_and_cached_times_are_measured_apart() {
         failed.len() == 1 && failed[0].1.contains("cache.sequences"),
         "{failed:?}"
     );
+}
+
+/// Conversations and shared prefixes: what is found is not computed again. Messages of 3 tokens and answers of 2, of which the
+/// last is not fed before the next turn; four requests on two prefixes of three pages.
+#[test]
+fn turns_and_requests_say_what_they_reuse() {
+    let (head, _) = EXPERIMENT.split_once("[[workload.recall]]").unwrap();
+    let text = format!(
+        "{head}[measure]\nquality = false\n[[variant]]\nname = \"none\"\nset = {{ \"cache.variant\" = \"none\" }}\n\
+         [[variant]]\nname = \"own\"\n[[variant]]\nname = \"pages\"\n\
+         cache = {{ layout = \"paged\", page_size = 2, prefix_sharing = true }}\n"
+    );
+    let lab = Lab::new(&[]);
+    let experiment = with_known(|known| Experiment::parse(&text, "tiny.toml", lab.dir.path(), &[], known));
+    let experiment = experiment.unwrap_or_else(|e| panic!("{e}"));
+    let lab = Lab { experiment, ..lab };
+    let (comparison, _) = lab.run(&lab.options()).unwrap();
+    assert_eq!(comparison.failed(), []);
+    for (cell, reused) in [("none", [0, 0, 0]), ("own", [0, 4, 9]), ("pages", [0, 4, 9])] {
+        let turns = &row(&comparison, cell).turns;
+        let of: Vec<_> = turns
+            .iter()
+            .map(|t| (t.turn, t.prompt_tokens, t.reused_tokens, t.computed_tokens))
+            .collect();
+        let want: Vec<_> = [3, 8, 13]
+            .iter()
+            .zip(reused)
+            .enumerate()
+            .map(|(i, (&p, r))| (i, p, r, p - r))
+            .collect();
+        assert_eq!(of, want, "{cell}");
+        assert!(turns.iter().all(|turn| turn.ttft_ms.median > 0.0));
+    }
+    for (cell, reused) in [("none", 0), ("own", 0), ("pages", 2 * 6)] {
+        let mix = row(&comparison, cell).mix.unwrap();
+        assert_eq!(
+            (mix.requests, mix.prefixes, mix.prefix_tokens, mix.own_tokens),
+            (4, 2, 6, 2)
+        );
+        assert_eq!(
+            (mix.reused_tokens, mix.computed_tokens),
+            (reused, 4 * 8 - reused),
+            "{cell}"
+        );
+        assert!(mix.total_ms.median > mix.ttft_ms.median);
+    }
 }
 
 #[test]
@@ -284,7 +359,12 @@ fn an_interrupted_run_goes_on_and_a_finished_one_loads_nothing() {
         let (resumed, _) = lab.run(&lab.options()).unwrap();
         let now = read(&resumed, "records.jsonl");
         assert!(now.starts_with(&start), "what was there stays as it is");
-        assert_eq!(timeless(&now), timeless(&text), "{kept} lines were left");
+        let (now, whole) = (timeless(&now), timeless(&text));
+        let differs = now.iter().zip(&whole).find(|(now, whole)| now != whole);
+        assert!(
+            differs.is_none() && now.len() == whole.len(),
+            "{kept} lines were left: {differs:?}"
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use statrs::statistics::Statistics;
 
 /// Resamples for a confidence interval.
 const RESAMPLES: usize = 1000;
@@ -70,7 +71,7 @@ impl Gaps {
 }
 
 /// The `p`-th percentile (0 to 100), linear between the two samples next to it: definition 7 of Hyndman and Fan, 1996,
-/// the default of R and NumPy. `None` without samples.
+/// the default of R and NumPy. (statrs has definition 8, whose tails reach further.) `None` without samples.
 pub fn percentile(samples: &[f64], p: f64) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -110,9 +111,7 @@ pub(crate) fn mean(samples: &[f64]) -> Option<f64> {
 
 /// Standard error of the mean, from the sample variance. `None` with fewer than two samples.
 pub(crate) fn standard_error(samples: &[f64]) -> Option<f64> {
-    let (n, mean) = (samples.len() as f64, mean(samples)?);
-    let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
-    (samples.len() > 1).then(|| (squares / (n - 1.0) / n).sqrt())
+    (samples.len() > 1).then(|| samples.std_dev() / (samples.len() as f64).sqrt())
 }
 
 #[cfg(test)]

@@ -12,7 +12,12 @@ impl Comparison {
             1 => "1 cell".to_owned(),
             n => format!("{n} cells"),
         };
-        let mut sentences = vec![format!("{cells} on `{}`.", workload.text.display())];
+        // Where the text is depends on the machine; the resolved config says it.
+        let text = workload
+            .text
+            .file_name()
+            .map_or_else(Default::default, |name| name.to_string_lossy());
+        let mut sentences = vec![format!("{cells} on `{text}`.")];
         if experiment.measure.quality {
             let chunk = match workload.chunk {
                 0 => "each in one step".to_owned(),
@@ -23,9 +28,9 @@ impl Comparison {
             sentences.push(format!("Quality: {windows} windows of {window} tokens, {chunk}."));
         }
         if experiment.measure.speed {
-            let prompts = workload.prompts.iter().map(usize::to_string);
-            let prompts = prompts.collect::<Vec<_>>().join(", ");
-            let (new, batch, repeats) = (workload.new_tokens, workload.batch, experiment.repeats);
+            let list = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+            let (prompts, batch) = (list(&workload.prompts), list(&workload.batch));
+            let (new, repeats) = (workload.new_tokens, experiment.repeats);
             sentences.push(format!(
                 "Speed: prompts of {prompts} tokens, {new} tokens generated after each, batch {batch}, {repeats} repeats."
             ));

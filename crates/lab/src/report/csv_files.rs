@@ -73,10 +73,22 @@ const COLUMNS: &[Column] = &[
     ("nll_difference_nats", |row, _| {
         Some(exact(row.quality.as_ref()?.nll_difference))
     }),
+    ("nll_difference_low_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.nll_difference_interval?[0]))
+    }),
+    ("nll_difference_high_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.nll_difference_interval?[1]))
+    }),
     ("nll_difference_se_nats", |row, _| {
         Some(exact(row.quality.as_ref()?.nll_difference_se?))
     }),
     ("kl_mean_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_mean))),
+    ("kl_mean_low_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.kl_mean_interval?[0]))
+    }),
+    ("kl_mean_high_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.kl_mean_interval?[1]))
+    }),
     ("kl_p99_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_p99))),
     ("kl_max_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_max))),
     ("top1_agreement_percent", |row, _| {
@@ -244,7 +256,7 @@ pub(crate) fn layers_csv(specs: &[(&str, &CacheSpec)]) -> Result<String, LabErro
     write("layers.csv", lines)
 }
 
-fn write(what: &'static str, lines: Vec<Vec<String>>) -> Result<String, LabError> {
+pub(super) fn write(what: &'static str, lines: Vec<Vec<String>>) -> Result<String, LabError> {
     let refused = |reason: String| LabError::Write { what, reason };
     let mut writer = csv::Writer::from_writer(Vec::new());
     for line in lines {

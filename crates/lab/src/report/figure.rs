@@ -17,7 +17,7 @@ pub(crate) use chart::Plot;
 pub(crate) use palette::Style;
 
 use super::Report;
-use crate::LabError;
+use crate::{LabError, Row, Speed};
 use axis::Axis;
 use chart::Chart;
 use frame::{Frame, Refused};
@@ -107,6 +107,12 @@ fn described(svg: &str, title: &str, caption: &str) -> String {
         escape(title),
         escape(caption)
     )
+}
+
+/// The times of a row that can be compared: of several batches those of the smallest.
+fn of_one_batch(row: &Row) -> impl Iterator<Item = &Speed> {
+    let batch = row.speed.iter().map(|speed| speed.batch).min();
+    row.speed.iter().filter(move |speed| Some(speed.batch) == batch)
 }
 
 /// A whole number of tokens, for an axis.

@@ -30,6 +30,11 @@ pub(super) fn plain(x: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// The same for powers of ten on an axis: `1`, `0.01`, `1e-4`.
+pub(super) fn power(x: f64) -> String {
+    if x < 0.0095 { format!("{x:.0e}") } else { plain(x) }
+}
+
 /// A change in percent, with its sign: `+1.23`, `-0.01`, `+0.00`.
 pub(super) fn change(x: f64) -> String {
     let text = format!("{x:+.2}");
@@ -150,5 +155,9 @@ mod tests {
     #[test]
     fn numbers_on_an_axis_have_no_idle_zeros() {
         assert_eq!([0.05, 2.0, 1000.0, 0.5].map(plain), ["0.05", "2", "1000", "0.5"]);
+        assert_eq!(
+            [1.0, 0.1, 0.01, 0.001, 1e-8].map(power),
+            ["1", "0.1", "0.01", "1e-3", "1e-8"]
+        );
     }
 }

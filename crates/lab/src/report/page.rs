@@ -88,7 +88,7 @@ impl RunView {
     fn new(label: &str, comparison: &crate::Comparison) -> Self {
         Self {
             label: label.to_owned(),
-            summary: comparison.summary(),
+            summary: unmarked(&comparison.summary()),
             debug: comparison.environment.build == "debug",
             facts: comparison.environment.lines(),
             command: comparison.again(),
@@ -98,6 +98,11 @@ impl RunView {
                 .unwrap_or_else(|error| error.to_string()),
         }
     }
+}
+
+/// A text without the marks of Markdown that tables have for code.
+fn unmarked(text: &str) -> String {
+    text.replace('`', "")
 }
 
 fn view_of_table(table: &Table) -> Value {
@@ -112,9 +117,9 @@ fn view_of_table(table: &Table) -> Value {
         name => table.name,
         title => table.title,
         about => &table.about,
-        header => &table.header,
+        header => table.header.iter().map(|(name, right)| (unmarked(name), right)).collect::<Vec<_>>(),
         lines => lines.collect::<Vec<_>>(),
-        remarks => &table.remarks,
+        remarks => table.remarks.iter().map(|remark| unmarked(remark)).collect::<Vec<_>>(),
     }
 }
 
@@ -207,7 +212,7 @@ impl<'a> Groups<'a> {
             .map(|candidate| self.choice(candidate))
             .collect();
         Some(context! {
-            budget => kib(budget),
+            budget => number::exact(kib(budget)),
             lead => if best.is_some() { "Use" } else { "Nothing here fits. The smallest is" },
             pick => self.choice(best.unwrap_or(smallest)),
             others,
@@ -247,15 +252,20 @@ impl<'a> Groups<'a> {
         let exact = candidate.is_exact();
         let loss = match (exact, quality) {
             (true, _) => "You lose nothing but rounding: it is the model's own attention.".to_owned(),
-            (false, Some(q)) => format!(
-                "You lose: perplexity {} % ({} to {}), and {} % of the next tokens become others. {}.",
-                number::change(q.perplexity_change_percent()),
-                number::short(q.oracle_perplexity),
-                number::short(q.perplexity),
-                number::short(100.0 - q.top1_percent),
-                row.lossy.join("; ")
-            ),
-            (false, None) => format!("What you lose was not measured. {}.", row.lossy.join("; ")),
+            (false, Some(q)) => {
+                let interval = q.perplexity_change_interval().map_or(String::new(), |[low, high]| {
+                    format!(", 95 % interval {} to {}", number::change(low), number::change(high))
+                });
+                format!(
+                    "You lose: perplexity {} % ({} to {}{interval}), and {} % of the next tokens become others. Why: {}.",
+                    number::change(q.perplexity_change_percent()),
+                    number::short(q.oracle_perplexity),
+                    number::short(q.perplexity),
+                    number::short(100.0 - q.top1_percent),
+                    row.lossy.join("; ")
+                )
+            }
+            (false, None) => format!("What you lose was not measured. It is lossy: {}.", row.lossy.join("; ")),
         };
         let mut tiles = vec![("Bytes a token", bytes.clone())];
         if let Some(q) = quality {

@@ -28,7 +28,7 @@ pub(crate) struct Facts {
     pub(crate) failed: bool,
     /// Bytes that the cache holds of a sequence of [`Report::at`] tokens, over those tokens.
     pub(crate) bytes_per_token: Option<f64>,
-    /// Mean KL divergence, nats.
+    /// Mean KL divergence, nats. (Its interval is in the row.)
     pub(crate) kl: Option<f64>,
     pub(crate) style: Style,
 }

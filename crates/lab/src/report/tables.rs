@@ -1,8 +1,8 @@
 //! The tables of a report, as text: for Markdown, and for the page.
 
 use super::columns::{NOTHING, columns, first_divergence, named};
-use super::{csv_files, number};
-use crate::{Gaps, LabError, Memory, Quality, Row, Speed, Spread};
+use super::{csv_files, number, workload_tables};
+use crate::{Gaps, LabError, Memory, Quality, Recall, Row, Speed, Spread};
 use kvlab_core::Bytes;
 
 /// A table.
@@ -23,7 +23,7 @@ pub(super) struct Table {
 
 impl Table {
     /// A table about cells: the first column is the name, the others are numbers.
-    fn of_cells<T>(
+    pub(super) fn of_cells<T>(
         name: &'static str,
         title: &'static str,
         header: &[&str],
@@ -56,7 +56,7 @@ pub(super) fn result(rows: &[Row]) -> Result<Table, LabError> {
         name: "result",
         title: "Result",
         about: String::new(),
-        header: columns.iter().map(|c| (c.header.replace('\n', " "), c.right)).collect(),
+        header: columns.iter().map(|c| (c.header.clone(), c.right)).collect(),
         lines: (0..rows.len())
             .map(|row| columns.iter().map(|c| c.cells[row].clone()).collect())
             .collect(),
@@ -80,6 +80,9 @@ pub(super) fn details(rows: &[Row]) -> Result<Vec<Table>, LabError> {
         memory(rows)?,
         recall(rows)?,
         layer_errors(rows)?,
+        workload_tables::work(rows)?,
+        workload_tables::turns(rows)?,
+        workload_tables::mix(rows)?,
     ];
     Ok(tables.into_iter().filter(|table| !table.lines.is_empty()).collect())
 }
@@ -130,7 +133,7 @@ fn times(rows: &[Row]) -> Result<Table, LabError> {
     Ok(Table { csv, ..table })
 }
 
-fn spread(spread: Spread) -> String {
+pub(super) fn spread(spread: Spread) -> String {
     let [median, min, max] = [spread.median, spread.min, spread.max].map(number::short);
     format!("{median} ({min} to {max})")
 }
@@ -146,8 +149,8 @@ fn quality(rows: &[Row]) -> Result<Table, LabError> {
         "ppl",
         "oracle's ppl",
         "change %",
-        "nll difference, nats (standard error)",
-        "KL mean",
+        "nll difference, nats (95 % interval)",
+        "KL mean (95 % interval)",
         "KL p99",
         "KL max",
         "top-1 %",
@@ -155,13 +158,17 @@ fn quality(rows: &[Row]) -> Result<Table, LabError> {
         "first diff",
     ];
     let table = Table::of_cells("quality", "Quality", &header, rows, lines, |q| {
-        let se = q.nll_difference_se.map_or(NOTHING.to_owned(), number::small);
+        let interval = |ends: Option<[f64; 2]>| {
+            ends.map_or(String::new(), |[low, high]| {
+                format!(" ({} to {})", number::small(low), number::small(high))
+            })
+        };
         vec![
             format!("{:.3}", q.perplexity),
             format!("{:.3}", q.oracle_perplexity),
             number::change(q.perplexity_change_percent()),
-            format!("{} ({se})", number::small(q.nll_difference)),
-            number::small(q.kl_mean),
+            number::small(q.nll_difference) + &interval(q.nll_difference_interval),
+            number::small(q.kl_mean) + &interval(q.kl_mean_interval),
             number::small(q.kl_p99),
             number::small(q.kl_max),
             number::share(q.top1_percent),
@@ -171,7 +178,8 @@ fn quality(rows: &[Row]) -> Result<Table, LabError> {
     });
     Ok(Table {
         about: format!(
-            "Against the oracle (the same weights, uncached, in f32, with the model's own attention), over {tokens} tokens."
+            "Against the oracle (the same weights, uncached, in f32, with the model's own attention), over {tokens} tokens. \
+             Intervals are from the means of the windows."
         ),
         csv: csv_files::quality_csv(rows)?,
         ..table
@@ -249,7 +257,7 @@ fn recall(rows: &[Row]) -> Result<Table, LabError> {
         .iter()
         .enumerate()
         .flat_map(|(i, row)| row.recall.iter().map(move |recall| (i, recall)));
-    let header = ["task", "tokens", "depth %", "right", "of"];
+    let header = ["task", "tokens", "depth %", "right", "of", "share % (95 % interval)"];
     let mut table = Table::of_cells("recall", "Recall", &header, rows, all.collect(), |recall| {
         vec![
             recall.task.clone(),
@@ -257,6 +265,7 @@ fn recall(rows: &[Row]) -> Result<Table, LabError> {
             format!("{:.0}", recall.depth_percent),
             recall.correct.to_string(),
             recall.trials.to_string(),
+            share(recall),
         ]
     });
     if let Some(task) = table.header.get_mut(1) {
@@ -264,6 +273,14 @@ fn recall(rows: &[Row]) -> Result<Table, LabError> {
     }
     let csv = csv_files::recall_csv(rows)?;
     Ok(Table { csv, ..table })
+}
+
+fn share(recall: &Recall) -> String {
+    let percent = |share: f64| format!("{:.0}", 100.0 * share);
+    let interval = recall.interval().map_or(String::new(), |[low, high]| {
+        format!(" ({} to {})", percent(low), percent(high))
+    });
+    percent(recall.share()) + &interval
 }
 
 fn layer_errors(rows: &[Row]) -> Result<Table, LabError> {

@@ -1,10 +1,15 @@
 //! The records of a cell become its row.
 
-use super::{Cached, Memory, Quality, Row, Speed};
-use crate::metrics::{Gaps, Spread, mean, percentile, standard_error};
-use crate::{CachedRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
+mod dialogue;
+mod quality;
+
+use super::{Cached, Memory, Row, Speed};
+use crate::metrics::{Gaps, Spread};
+use crate::speed::{self, Point};
+use crate::{CachedRecord, Record, SpeedRecord, UsageRecord};
 use kvlab_config::{Cell, Experiment};
 use kvlab_core::{Bytes, CacheSpec, Exactness, LayerSpec};
+use std::cmp::Reverse;
 
 /// The row of a cell, from all records of a run.
 pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Record], error: Option<String>) -> Row {
@@ -17,6 +22,7 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
         ..Row::default()
     };
     let (mut windows, mut greedy, mut speed, mut spec) = (Vec::new(), None, Vec::new(), None);
+    let (mut recall, mut layers, mut turns, mut mixes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for record in records.iter().filter(|record| record.cell() == cell.name) {
         match record {
             Record::Cell(r) => {
@@ -26,20 +32,33 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
             Record::Quality(r) => windows.push(r),
             Record::Greedy(r) => greedy = Some(r),
             Record::Speed(r) => speed.push(r),
-            Record::Recall(_) | Record::LayerError(_) | Record::Turn(_) | Record::Mix(_) | Record::Failure(_) => {}
+            Record::Recall(r) => recall.push(r),
+            Record::LayerError(r) => layers.push(r),
+            Record::Turn(r) => turns.push(r),
+            Record::Mix(r) => mixes.push(r),
+            Record::Failure(_) => {}
         }
     }
     let Some(spec) = spec else { return row };
     describe(&mut row, spec);
     // Over fewer windows than the other cells it would be another number.
     if windows.len() == experiment.workload.windows {
-        row.quality = quality(&windows, greedy);
+        row.quality = quality::quality(&windows, greedy);
     }
-    let prompts = experiment.workload.prompts.iter();
-    row.speed = prompts
-        .filter_map(|&prompt| speed_at(prompt, &speed, spec, experiment.seed))
+    row.recall = quality::recall(experiment, &recall);
+    row.layer_errors = quality::layer_errors(&layers, spec.layers.len(), experiment.workload.windows);
+    let points = speed::points(&experiment.workload);
+    row.speed = points
+        .iter()
+        .filter_map(|point| speed_at(point, &speed, spec, experiment.seed))
         .collect();
-    let longest = row.speed.iter().max_by_key(|speed| speed.prompt_tokens);
+    row.turns = dialogue::turns(&turns, experiment.seed);
+    row.mix = dialogue::mix(&mixes, experiment.seed);
+    // With one sequence where there are several batches: what a token takes shows best there.
+    let longest = row
+        .speed
+        .iter()
+        .max_by_key(|speed| (speed.prompt_tokens, Reverse(speed.batch)));
     row.memory = longest.and_then(|speed| speed.memory).or_else(|| {
         let greedy = greedy?;
         memory(
@@ -102,8 +121,19 @@ fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord
     })
 }
 
-fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
-    let records = || records.iter().filter(|r| r.prompt_tokens == prompt_tokens);
+fn speed_at(point: &Point, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
+    let &Point::Prompt {
+        tokens: prompt_tokens,
+        batch,
+    } = point
+    else {
+        return None;
+    };
+    let records = || {
+        records
+            .iter()
+            .filter(|r| (r.prompt_tokens, r.batch) == (prompt_tokens, batch))
+    };
     let first = records().next()?;
     let ttft_ms = Spread::of(&records().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>(), seed)?;
     let gaps: Vec<f64> = records().flat_map(|r| r.gaps_ms.iter().flatten()).copied().collect();
@@ -121,7 +151,7 @@ fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, se
         decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
         gaps,
         work: None,
-        process: None,
+        process: records().next_back().and_then(|r| r.process),
         memory: memory(spec, tokens, first.batch, &first.usage),
     })
 }
@@ -136,41 +166,6 @@ fn cached(records: &[&CachedRecord], seed: u64) -> Option<Cached> {
         ttft_ms: Spread::of(&records.iter().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>(), seed)?,
         tokens: records.iter().flat_map(|r| &r.cached_tokens).copied().min()?,
     })
-}
-
-fn quality(windows: &[&QualityRecord], greedy: Option<&GreedyRecord>) -> Option<Quality> {
-    let all = |list: fn(&QualityRecord) -> &Vec<f64>| -> Vec<f64> {
-        windows.iter().flat_map(|&r| list(r)).copied().collect()
-    };
-    let (nll, oracle_nll) = (all(|r| &r.nll_nats), all(|r| &r.oracle_nll_nats));
-    let differences: Vec<f64> = nll
-        .iter()
-        .zip(&oracle_nll)
-        .map(|(cell, oracle)| cell - oracle)
-        .collect();
-    let kl = all(|r| &r.kl_nats);
-    let agreed: usize = windows.iter().map(|r| r.top1_agreed).sum();
-    Some(Quality {
-        tokens: nll.len(),
-        perplexity: mean(&nll)?.exp(),
-        oracle_perplexity: mean(&oracle_nll)?.exp(),
-        nll_difference: mean(&differences)?,
-        nll_difference_se: standard_error(&differences),
-        kl_mean: mean(&kl)?,
-        kl_p99: percentile(&kl, 99.0)?,
-        kl_max: percentile(&kl, 100.0)?,
-        top1_percent: 100.0 * agreed as f64 / nll.len() as f64,
-        max_logit_difference: percentile(&all(|r| &r.logit_difference), 100.0)?,
-        greedy_tokens: greedy.map_or(0, |r| r.tokens.len()),
-        first_divergence: greedy.and_then(|r| first_difference(&r.tokens, &r.oracle_tokens)),
-    })
-}
-
-/// The place of the first difference, counted from 1.
-fn first_difference(a: &[u32], b: &[u32]) -> Option<usize> {
-    let differs = a.iter().zip(b).position(|(a, b)| a != b);
-    let shorter = (a.len() != b.len()).then(|| a.len().min(b.len()));
-    differs.or(shorter).map(|place| place + 1)
 }
 
 #[cfg(test)]

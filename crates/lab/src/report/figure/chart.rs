@@ -93,6 +93,7 @@ impl Chart {
         let mut chart = ChartBuilder::on(area)
             .margin_top(10)
             .margin_right(14)
+            .margin_left(if narrow { 6 } else { 0 })
             .x_label_area_size(46)
             .y_label_area_size(30 + 7 * widest.unwrap_or(0) as u32)
             .build_cartesian_2d(Places::new(&self.x, &x_ticks), Places::new(&self.y, &y_ticks))?;
@@ -145,11 +146,17 @@ impl Chart {
             }
         }
         let (x_pixels, y_pixels) = chart.plotting_area().get_pixel_range();
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let mut taken: Vec<Taken> = points
+            .map(|point| within(pixel(*point)))
+            .map(|(x, y)| (x - 6, x + 6, y - 6, y + 6))
+            .collect();
         for (x, y, name) in self.fronts.iter().flatten() {
             let (left, top) = within(pixel((*x, *y)));
             area.draw(&Circle::new((left, top), 9, INK.stroke_width(1)))?;
-            if !narrow {
-                write(area, name, (left + 13, top - 9), 15, &INK, HPos::Left)?;
+            // A name that finds no free place beside its point stands in the legend alone.
+            if let (false, Some((at, side))) = (narrow, free(&mut taken, name, (left, top), area.dim_in_pixel().0)) {
+                write(area, name, at, 15, &INK, side)?;
             }
         }
         Ok(Plot {
@@ -158,6 +165,29 @@ impl Chart {
             ends: self.x.ends(),
         })
     }
+}
+
+/// A part of the area that something is in: left, right, top, bottom.
+type Taken = (i32, i32, i32, i32);
+
+/// Where a name has room beside a ringed point, and from which side it is written; the place is then taken.
+fn free(taken: &mut Vec<Taken>, name: &str, (x, y): (i32, i32), width: u32) -> Option<((i32, i32), HPos)> {
+    let long = 7 * name.chars().count() as i32 + 4;
+    let places = [(13, -9), (13, 10), (-13, -9), (-13, 10)];
+    let (place, side, found) = places.into_iter().find_map(|(dx, dy)| {
+        let (x, y) = (x + dx, y + dy);
+        let (side, left) = if dx > 0 {
+            (HPos::Left, x)
+        } else {
+            (HPos::Right, x - long)
+        };
+        let own = (left, left + long, y - 8, y + 8);
+        let apart = |other: &Taken| own.1 < other.0 || other.1 < own.0 || own.3 < other.2 || other.3 < own.2;
+        let inside = own.0 > 60 && own.1 < width as i32 - 4 && own.2 > 0;
+        (inside && taken.iter().all(apart)).then_some(((x, y), side, own))
+    })?;
+    taken.push(found);
+    Some((place, side))
 }
 
 /// An axis as plotters wants it: a linear range of places, with our ticks.
@@ -221,7 +251,7 @@ mod tests {
 
     #[test]
     fn names_are_text_and_every_number_is_a_number() {
-        for frame in Frame::ALL {
+        for frame in [Frame::Paper, Frame::Wide, Frame::Narrow] {
             let (svg, _) = chart().draw("T <1>", frame).unwrap();
             assert!(svg.contains("a &lt;b&gt;&amp;&quot;") && !svg.contains("<b>"), "{svg}");
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -232,6 +262,16 @@ mod tests {
                 "the page has its own titles"
             );
         }
+    }
+
+    #[test]
+    fn names_beside_points_do_not_cover_each_other() {
+        let mut taken = Vec::new();
+        let places: Vec<_> = (0..6).map(|_| free(&mut taken, "a name", (200, 100), 400)).collect();
+        assert_eq!(places.iter().flatten().count(), 4);
+        assert_eq!(taken.len(), 4);
+        let (_, side) = free(&mut Vec::new(), "a name that is long", (395, 100), 400).unwrap();
+        assert!(matches!(side, HPos::Right), "no room to the right");
     }
 
     #[test]

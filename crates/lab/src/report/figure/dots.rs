@@ -59,7 +59,7 @@ impl Dots {
         let narrow = frame == Frame::Narrow;
         // On a narrow screen the name stands above its line.
         let step = if narrow { 38 } else { 24 };
-        let height = 20 + step * self.lines.len() as i32 + 50;
+        let height = 14 + step * self.lines.len() as i32 + 52;
         frame.draw(title, &legend, height as u32, |area| {
             let (width, _) = area.dim_in_pixel();
             let names = self

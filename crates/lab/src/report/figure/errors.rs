@@ -29,7 +29,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     let y = Axis::over(
         "relative error of the attention output",
         Scale::Log10,
-        number::small,
+        number::power,
         points().map(|point| point.1),
     );
     let (Some(x), Some(y)) = (x, y) else {

@@ -33,8 +33,6 @@ const ROW: u32 = 20;
 const TITLE: u32 = 38;
 
 impl Frame {
-    pub(super) const ALL: [Self; 3] = [Self::Paper, Self::Wide, Self::Narrow];
-
     /// Width of the whole figure, pixels.
     pub(super) fn width(self) -> u32 {
         match self {

@@ -3,14 +3,14 @@
 use super::axis::{Axis, Scale};
 use super::chart::{Chart, Series};
 use super::frame::Refused;
-use super::{About, Figure, lengths, ms};
+use super::{About, Figure, lengths, ms, of_one_batch};
 use crate::report::Report;
 
 /// Median ITL (ms, logarithmic) against prompt length (tokens), for cells with two lengths or more.
 pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     let mut series = Vec::new();
     for (row, facts) in report.rows.iter().zip(&report.facts) {
-        let gaps = row.speed.iter().filter_map(|s| Some((s.prompt_tokens as f64, s.gaps?)));
+        let gaps = of_one_batch(row).filter_map(|s| Some((s.prompt_tokens as f64, s.gaps?)));
         let mut gaps: Vec<_> = gaps.collect();
         gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
         if gaps.len() > 1 {

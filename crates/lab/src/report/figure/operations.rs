@@ -39,10 +39,10 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     };
     let series = vec![
         line("scores, no cache", Style::without_cache(1), &|n| scores(n, false)),
-        line("scores, cache", Style::nth(1), &|n| scores(n, true)),
         line("projections, no cache", Style::without_cache(0), &|n| {
             projected(n, false)
         }),
+        line("scores, cache", Style::nth(1), &|n| scores(n, true)),
         line("projections, cache", Style::nth(0), &|n| projected(n, true)),
     ];
     let points = || series.iter().flat_map(|series| &series.points);
@@ -65,7 +65,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
             "Counted from the beginning of a text that is fed token by token, up to {longest} tokens; both axes are logarithmic. \
              Projections: tokens whose query, key and value are computed in a layer, n with a cache and n(n+1)/2 without. Scores: \
              pairs of a query and a key, for each head of a layer. The newest query has to meet every key, with a cache as \
-             without: n(n+1)/2 scores remain. Without a cache all older queries do it again: n(n+1)(n+2)/6. These are counts and \
+             without: n(n+1)/2 scores remain. (As many as tokens are projected without a cache: the two lines in the middle.) Without a cache all older queries do it again: n(n+1)(n+2)/6. These are counts and \
              no measurements; a window would make fewer."
         ),
     };

@@ -27,7 +27,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     let y = Axis::over(
         "KL(oracle || cell), nats a token",
         Scale::Log10,
-        number::small,
+        number::power,
         points.iter().map(|point| point.2),
     );
     let (Some(x), Some(y), true) = (x, y, points.len() > 1) else {
@@ -35,7 +35,12 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     };
     let series = points.iter().map(|&(i, bytes, kl)| {
         let (row, facts) = (&report.rows[i], &report.facts[i]);
-        Series::dots(&row.cell, facts.style, vec![(bytes, kl)])
+        let interval = row.quality.as_ref().and_then(|quality| quality.kl_mean_interval);
+        let whiskers = interval.map(|[low, high]| (bytes, low.max(FLOOR), high.max(FLOOR)));
+        Series {
+            whiskers: whiskers.into_iter().collect(),
+            ..Series::dots(&row.cell, facts.style, vec![(bytes, kl)])
+        }
     });
     let fronts = (0..report.groups.len()).map(|group| front(&report.facts, group));
     let front = fronts.filter(|front| front.len() > 1).map(|front| {
@@ -59,7 +64,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
         caption: format!(
             "Mean KL divergence of the next-token distribution from the uncached model's, over the scored tokens, against the bytes \
              that the cache holds for each token{}; both axes are logarithmic. Further left is smaller, further down is closer to \
-             the model. Ringed and joined: the Pareto front{models}, which no other cell beats in both. Points at {FLOOR:e} are \
+             the model. Upright lines: 95 % interval, from the windows of the text. Ringed and joined: the Pareto front{models}, which no other cell beats in both. Points at {FLOOR:e} are \
              at or below it: equal up to rounding. Cells without a cache keep nothing and are not shown.",
             report.at_length()
         ),

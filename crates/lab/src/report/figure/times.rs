@@ -4,7 +4,7 @@ use super::axis::Scale;
 use super::dots::{Dot, Dots, Line};
 use super::frame::Refused;
 use super::palette::Style;
-use super::{About, Figure, ms};
+use super::{About, Figure, ms, of_one_batch};
 use crate::report::Report;
 
 /// Time (ms, logarithmic) of the prompt and of everything after it, at the longest prompt of each cell.
@@ -17,7 +17,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
         .flat_map(|row| &row.speed)
         .any(|speed| speed.cached.is_some());
     for row in &report.rows {
-        let Some(speed) = row.speed.iter().max_by_key(|speed| speed.prompt_tokens) else {
+        let Some(speed) = of_one_batch(row).max_by_key(|speed| speed.prompt_tokens) else {
             continue;
         };
         (prompt, new) = (prompt.max(speed.prompt_tokens), new.max(speed.new_tokens));
