@@ -4,10 +4,18 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     Linear,
+    /// The same for whole numbers, such as layers.
+    Whole,
     /// Ticks at powers of ten, and in between where there are few.
     Log10,
     /// Ticks at powers of two: bytes.
     Log2,
+}
+
+impl Scale {
+    fn is_logarithmic(self) -> bool {
+        matches!(self, Self::Log10 | Self::Log2)
+    }
 }
 
 /// An axis over some numbers. *Places* are what the chart is drawn in: the numbers, or their logarithms.
@@ -30,7 +38,7 @@ impl Axis {
         label: fn(f64) -> String,
         values: impl IntoIterator<Item = f64>,
     ) -> Option<Self> {
-        let shown = |x: &f64| x.is_finite() && (scale == Scale::Linear || *x > 0.0);
+        let shown = |x: &f64| x.is_finite() && (!scale.is_logarithmic() || *x > 0.0);
         let (low, high) = values
             .into_iter()
             .filter(shown)
@@ -40,7 +48,7 @@ impl Axis {
             return None;
         }
         let least = match scale {
-            Scale::Linear => 0.5,
+            Scale::Linear | Scale::Whole => 0.5,
             Scale::Log10 => 0.08,
             Scale::Log2 => 0.25,
         };
@@ -78,7 +86,7 @@ impl Axis {
     /// The number at a place.
     pub(super) fn number(&self, place: f64) -> f64 {
         match self.scale {
-            Scale::Linear => place,
+            Scale::Linear | Scale::Whole => place,
             Scale::Log10 => 10.0_f64.powf(place),
             Scale::Log2 => 2.0_f64.powf(place),
         }
@@ -104,6 +112,7 @@ impl Axis {
         }
         let step = match self.scale {
             Scale::Linear => nice((self.high - self.low) / most as f64),
+            Scale::Whole => nice((self.high - self.low) / most as f64).max(1.0),
             Scale::Log10 | Scale::Log2 => ((self.high - self.low) / most as f64).ceil().max(1.0),
         };
         let first = (self.low / step).ceil() as i64;
@@ -118,7 +127,7 @@ impl Axis {
 
 fn place(scale: Scale, x: f64) -> f64 {
     match scale {
-        Scale::Linear => x,
+        Scale::Linear | Scale::Whole => x,
         Scale::Log10 => x.log10(),
         Scale::Log2 => x.log2(),
     }
@@ -149,6 +158,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers() {
+        assert_eq!(numbers(&axis(Scale::Whole, &[0.0, 1.0]), 8), ["0.000", "1.000"]);
         assert_eq!(
             numbers(&axis(Scale::Linear, &[0.0, 9.9]), 5),
             ["0.000", "5.000", "10.000"]
@@ -181,7 +191,7 @@ mod tests {
 
     #[test]
     fn one_number_has_an_axis_too() {
-        for scale in [Scale::Linear, Scale::Log10, Scale::Log2] {
+        for scale in [Scale::Linear, Scale::Whole, Scale::Log10, Scale::Log2] {
             let (low, high) = axis(scale, &[5.0]).ends();
             assert!(low < 5.0 && 5.0 < high, "{scale:?}");
         }

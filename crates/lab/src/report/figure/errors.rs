@@ -25,7 +25,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     });
     let series: Vec<Series> = series.collect();
     let points = || series.iter().flat_map(|series| &series.points);
-    let x = Axis::over("layer", Scale::Linear, tokens, points().map(|point| point.0));
+    let x = Axis::over("layer", Scale::Whole, tokens, points().map(|point| point.0));
     let y = Axis::over(
         "relative error of the attention output",
         Scale::Log10,

@@ -24,19 +24,25 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
         bytes,
         points.iter().map(|point| point.1),
     );
+    let interval = |i: usize| {
+        report.rows[i]
+            .quality
+            .as_ref()
+            .and_then(|quality| quality.kl_mean_interval)
+    };
+    let ends = points.iter().filter_map(|point| interval(point.0)).flatten();
     let y = Axis::over(
         "KL(oracle || cell), nats a token",
         Scale::Log10,
         number::power,
-        points.iter().map(|point| point.2),
+        points.iter().map(|point| point.2).chain(ends.map(|end| end.max(FLOOR))),
     );
     let (Some(x), Some(y), true) = (x, y, points.len() > 1) else {
         return Ok(None);
     };
     let series = points.iter().map(|&(i, bytes, kl)| {
         let (row, facts) = (&report.rows[i], &report.facts[i]);
-        let interval = row.quality.as_ref().and_then(|quality| quality.kl_mean_interval);
-        let whiskers = interval.map(|[low, high]| (bytes, low.max(FLOOR), high.max(FLOOR)));
+        let whiskers = interval(i).map(|[low, high]| (bytes, low.max(FLOOR), high.max(FLOOR)));
         Series {
             whiskers: whiskers.into_iter().collect(),
             ..Series::dots(&row.cell, facts.style, vec![(bytes, kl)])
