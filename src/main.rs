@@ -7,6 +7,7 @@ mod formats;
 mod inspect;
 mod load;
 mod logits;
+mod plan;
 mod progress;
 mod report;
 mod run;
@@ -37,6 +38,8 @@ enum Command {
     Logits(logits::Args),
     /// A config as it is understood: every layer's cache and its bytes, without loading weights
     Inspect(inspect::Args),
+    /// What will fit and what it will cost: bytes, requests, times and prices, without loading weights
+    Plan(Box<plan::Args>),
     /// Which caches a model can have: every variant, layout and number format, and what is exact, lossy or refused
     Formats(Model),
     /// The devices of this machine that this build can use
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Logits(args) => logits::logits(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Plan(args) => plan::plan(&args),
         Command::Formats(model) => formats::formats(&model),
         Command::Devices => {
             for (name, what) in kvlab_engine::devices() {

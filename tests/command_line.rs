@@ -1,5 +1,6 @@
 //! The binary, as a user meets it.
 
+mod plan;
 mod talk;
 
 use serde_json::Value;

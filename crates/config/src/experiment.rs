@@ -56,7 +56,7 @@ pub struct Cell {
     /// Free text for the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What of it is chosen by the experiment's budget. [`Experiment::fit`] has not been called yet if the key is unset.
+    /// What of it the experiment's budget chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
     /// What the cell loads.
@@ -70,7 +70,7 @@ impl Experiment {
         &self.cells
     }
 
-    /// The same cells with what their budget decides: `decide` gets each cell and changes its config.
+    /// Changes the cells by what the budget comes to, which only those know who know the model.
     pub fn fit(&mut self, mut decide: impl FnMut(&mut Cell)) {
         self.cells.iter_mut().for_each(&mut decide);
     }

@@ -25,12 +25,13 @@ mod score;
 pub mod text;
 
 pub use conversation::Conversation;
-pub use device::{OpenDevice, devices};
+pub use device::{OpenDevice, cpu_name, devices};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use generate::{Event, Finish, Generation, Request};
+pub use hub::fetch_config as hub_config;
 pub use layers::{LayerDistance, Trace};
 pub use measure::Work;
-pub use plan::CachePlan;
+pub use plan::{CachePlan, free_memory};
 pub use pool::{Origin, Pool, Progress};
 pub use samples::Samples;

@@ -4,7 +4,7 @@ use crate::environment::Environment;
 use crate::journal::{self, Journal};
 use crate::report::{self, Report};
 use crate::session::Session;
-use crate::{LabError, Progress, Record, Row, passage, quality, recall, row, speed};
+use crate::{LabError, Progress, Rates, Record, Row, budget, passage, quality, recall, row, speed};
 use kvlab_config::Experiment;
 use kvlab_core::CacheSpec;
 use sha2::{Digest, Sha256};
@@ -18,6 +18,9 @@ pub struct CompareOptions {
     pub runs: PathBuf,
     /// Whether to measure again what the records hold already.
     pub fresh: bool,
+    /// Whether to measure what the machine can do at most, once a run, for the fractions in [`Work`](crate::Work). It takes
+    /// two seconds, and a gigabyte of memory at most.
+    pub probe: bool,
     /// The commit that kvlab was built from, for the records.
     pub commit: Option<String>,
     /// The command that runs the comparison again, for the report.
@@ -30,6 +33,7 @@ impl Default for CompareOptions {
         Self {
             runs: PathBuf::from("runs"),
             fresh: false,
+            probe: false,
             commit: None,
             command: None,
         }
@@ -103,7 +107,7 @@ impl Comparison {
                 Some(Record::Failure(failure)) => Some(failure.error.clone()),
                 _ => None,
             };
-            row::from_records(&experiment, cell, &records, error)
+            row::from_records(&experiment, cell, &records, error, environment.rates.as_ref())
         });
         Ok(Self {
             rows: rows.collect(),
@@ -152,6 +156,8 @@ pub fn compare(
     options: &CompareOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Comparison, LabError> {
+    let (experiment, refused) = budget::apply(experiment);
+    let experiment = &experiment;
     let resolved = experiment.to_toml()?;
     let text = passage::read(&experiment.workload)?;
     let folder = options
@@ -161,8 +167,11 @@ pub fn compare(
     let journal = Journal::open(&folder, options.fresh)?;
     let environment = Environment::of(experiment, &text, options.commit.clone());
     let mut session = Session::new(experiment, text, journal, progress);
-    let environment = settle(environment, &folder, &session)?;
+    let mut environment = settle(environment, &folder, &session)?;
     write(&folder, RESOLVED, &resolved)?;
+    for (cell, reason) in refused {
+        session.fail(&cell, reason)?;
+    }
     quality::measure(&mut session)?;
     if experiment.measure.recall {
         recall::measure(&mut session)?;
@@ -170,11 +179,16 @@ pub fn compare(
     if experiment.measure.speed {
         speed::measure(&mut session)?;
     }
+    // Afterwards: its memory would count into the peak of the process.
+    if options.probe && environment.rates.is_none() && experiment.measure.speed {
+        environment.rates = Some(Rates::measure());
+        write_environment(&folder, &environment)?;
+    }
     let comparison = Comparison {
         experiment: experiment.clone(),
+        rows: session.rows(environment.rates.as_ref()),
         environment,
         command: options.command.clone(),
-        rows: session.rows(),
         records: session.into_records(),
         folder,
     };
@@ -197,12 +211,7 @@ fn read_environment(path: &Path, text: &str) -> Result<Environment, LabError> {
 /// to them.
 fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Environment, LabError> {
     if session.is_empty() {
-        let text = serde_json::to_string_pretty(&now);
-        let text = text.map_err(|e| LabError::Write {
-            what: ENVIRONMENT,
-            reason: e.to_string(),
-        })?;
-        write(folder, ENVIRONMENT, &(text + "\n"))?;
+        write_environment(folder, &now)?;
         return Ok(now);
     }
     let path = folder.join(ENVIRONMENT);
@@ -215,6 +224,14 @@ fn settle(now: Environment, folder: &Path, session: &Session<'_>) -> Result<Envi
         }),
         _ => Ok(then),
     }
+}
+
+fn write_environment(folder: &Path, environment: &Environment) -> Result<(), LabError> {
+    let text = serde_json::to_string_pretty(environment).map_err(|e| LabError::Write {
+        what: ENVIRONMENT,
+        reason: e.to_string(),
+    })?;
+    write(folder, ENVIRONMENT, &(text + "\n"))
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), LabError> {

@@ -15,6 +15,7 @@
 //! No training, no benchmarks that need a strong model (multiple choice, code); it compares caches on a text, and asks for what
 //! was hidden in it.
 
+mod budget;
 mod compare;
 mod environment;
 mod error;
@@ -31,6 +32,7 @@ mod report;
 mod row;
 mod session;
 mod speed;
+mod work;
 
 pub use compare::{CompareOptions, Comparison, compare, write_report};
 pub use environment::Environment;
@@ -44,3 +46,4 @@ pub use record::{
     Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord, record_schema,
 };
 pub use row::{Cached, LayerError, Memory, Mix, Phase, ProcessMemory, Quality, Recall, Row, Speed, Turn, Work};
+pub use work::Rates;

@@ -182,20 +182,20 @@ pub struct Speed {
     pub process: Option<ProcessMemory>,
 }
 
-/// Bytes and operations from the accounting, of the whole batch.
+/// Bytes and operations from the accounting ([`kvlab_plan::work`]), of the whole batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// The prompts, in the median TTFT.
     pub prefill: Phase,
-    /// One decode step (a token for each sequence) at the mean depth of those measured, in the mean gap; `None` if only one
-    /// token was generated.
+    /// The mean of the decode steps (a token for each sequence), in the mean gap; `None` if only one token was generated.
     pub decode: Option<Phase>,
 }
 
 /// One phase, and how much of the machine it used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
-    /// Bytes moved: every weight that is needed once a step, and the rows read and written.
+    /// Bytes of the weights, once a step, and of the rows in use, each once: what cannot be avoided. A prompt that is computed in
+    /// chunks reads weights more often.
     pub bytes: u64,
     /// Floating-point operations; a multiply-add is two.
     pub flops: u64,

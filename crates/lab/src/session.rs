@@ -4,7 +4,7 @@ use crate::journal::Journal;
 use crate::passage::{Passage, Text};
 use crate::recall::Place;
 use crate::speed::Point;
-use crate::{CellRecord, FailureRecord, LabError, Progress, Record, Row, recall, row, speed};
+use crate::{CellRecord, FailureRecord, LabError, Progress, Rates, Record, Row, recall, row, speed};
 use kvlab_config::{Cell, Experiment, ModelConfig};
 use kvlab_core::{CacheSpec, TokenId};
 use kvlab_engine::{Engine, EngineError, Pool};
@@ -298,11 +298,11 @@ impl<'a> Session<'a> {
     }
 
     /// One row for each cell.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self, rates: Option<&Rates>) -> Vec<Row> {
         let cells = self.experiment.cells().iter();
         let rows = cells.map(|cell| {
             let error = self.failed.get(&cell.name).cloned();
-            row::from_records(self.experiment, cell, self.journal.records(), error)
+            row::from_records(self.experiment, cell, self.journal.records(), error, rates)
         });
         rows.collect()
     }

@@ -4,7 +4,7 @@ mod dialogue;
 
 use crate::quality::greedy_request;
 use crate::session::{Halt, Session};
-use crate::{CachedRecord, LabError, Progress, Record, SpeedRecord, process};
+use crate::{CachedRecord, LabError, Progress, Record, SpeedRecord, process, work};
 use kvlab_config::{Cell, Workload};
 use kvlab_core::TokenId;
 use kvlab_engine::{Engine, Generation};
@@ -150,7 +150,7 @@ fn measure_prompt(
         tokens: first.tokens.clone(),
         cached_tokens,
         cached,
-        work: None,
+        work: Some(work::of(engine, prompt_tokens, workload.new_tokens, sequences)),
         process: process::memory(),
         usage: first.usage.into(),
         kernels: kernels(&done),

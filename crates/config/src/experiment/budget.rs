@@ -60,6 +60,8 @@ pub enum Fit {
     Rank,
     /// `cache.num_key_value_heads`: the most.
     Heads,
+    /// Nothing, and the cell need not keep the budget: it is there to be compared with.
+    Unlimited,
 }
 
 impl Fit {
@@ -71,6 +73,7 @@ impl Fit {
             Self::Codec => &["cache.key", "cache.value"],
             Self::Rank => &["cache.kv_lora_rank"],
             Self::Heads => &["cache.num_key_value_heads"],
+            Self::Unlimited => &[],
         }
     }
 
@@ -81,6 +84,7 @@ impl Fit {
             Self::Codec => [cache.key.is_some(), cache.value.is_some()],
             Self::Rank => [cache.kv_lora_rank.is_some(), false],
             Self::Heads => [cache.num_key_value_heads.is_some(), false],
+            Self::Unlimited => [false, false],
         };
         self.keys().iter().zip(set).find_map(|(key, set)| set.then_some(*key))
     }
@@ -103,6 +107,7 @@ pub(super) fn read_fit(field: &Field<'_>, findings: &mut Findings) -> Option<Fit
         ("codec", Fit::Codec),
         ("rank", Fit::Rank),
         ("heads", Fit::Heads),
+        ("unlimited", Fit::Unlimited),
     ];
     field.choice(&knobs, &[], findings)
 }

@@ -100,7 +100,6 @@ fn yes() -> bool {
     true
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 fn is_yes(on: &bool) -> bool {
     *on
 }

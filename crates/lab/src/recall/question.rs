@@ -16,6 +16,9 @@ use rand_chacha::ChaCha8Rng;
 /// Characters that stand for keys and values; `assets/text/alice_95k.txt` has none of them.
 const SYMBOLS: &str = "01345678#$%&+/<=>@\\^{|}~";
 
+/// More facts than this have no names: two symbols each.
+const MOST: usize = 12;
+
 const CITIES: [&str; 16] = [
     "Lisbon", "Oslo", "Cairo", "Lima", "Kyoto", "Dublin", "Quebec", "Nairobi", "Vienna", "Prague", "Havana", "Seoul",
     "Athens", "Warsaw", "Geneva", "Jakarta",
@@ -52,6 +55,9 @@ struct Facts {
 /// A context too short for its facts, a text too short for the contexts, and symbols that occur in the text.
 pub(super) fn ask(place: &Place<'_>, seed: u64, passage: &Passage, tokenizer: &Tokenizer) -> Result<Question, String> {
     let task = place.task;
+    if task.count == 0 || task.count > MOST {
+        return Err(format!("it has {} facts; 1 to {MOST} have names", task.count));
+    }
     let mut random = ChaCha8Rng::seed_from_u64(seed.wrapping_add(place.trial as u64));
     let facts = facts(task.kind, task.count, task.style, &mut random);
     let encode = |text: &str| tokenizer.encode(text, false).map_err(|error| error.to_string());

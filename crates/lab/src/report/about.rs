@@ -3,6 +3,9 @@
 use super::Report;
 use crate::{Comparison, Environment};
 
+const DATE: &str = "date";
+const RATES: &str = "measured rates";
+
 impl Comparison {
     /// What was done, in some sentences.
     pub(crate) fn summary(&self) -> String {
@@ -53,7 +56,7 @@ impl Environment {
             .as_ref()
             .map_or(String::new(), |commit| format!(", commit {commit}"));
         let mut lines = vec![
-            ("date".to_owned(), self.date.clone()),
+            (DATE.to_owned(), self.date.clone()),
             (
                 "kvlab".to_owned(),
                 format!("{}{commit}, {} build", self.kvlab, self.build),
@@ -65,6 +68,13 @@ impl Environment {
         lines.push(("threads".to_owned(), self.threads.map_or_else(all, |n| n.to_string())));
         lines.push(("system".to_owned(), self.system.clone()));
         lines.push(("seed".to_owned(), self.seed.to_string()));
+        lines.extend(self.rates.map(|rates| {
+            let giga = |n: f64| crate::report::number::short(n / 1e9);
+            let (read, flops) = (giga(rates.read_bytes_per_second), giga(rates.f32_flops_per_second));
+            let threads = rates.threads;
+            let text = format!("reads {read} GB/s, computes {flops} GFLOP/s in f32, with {threads} threads");
+            (RATES.to_owned(), text)
+        }));
         lines
     }
 }
@@ -86,7 +96,8 @@ impl Report<'_> {
         names.join(", ") + &runs
     }
 
-    /// What differs between the runs: what it is, and its value in each. A date is no difference.
+    /// What differs between the runs: what it is, and its value in each. A date is no difference, and neither are
+    /// measured rates: two measurements are never the same.
     pub(crate) fn differences(&self) -> Vec<(String, Vec<String>)> {
         let each = |of: &dyn Fn(&Comparison) -> Vec<(String, String)>| -> Vec<Vec<(String, String)>> {
             self.runs.iter().map(|(_, comparison)| of(comparison)).collect()
@@ -107,7 +118,11 @@ impl Report<'_> {
             lines
         });
         let mut names: Vec<&String> = Vec::new();
-        for (name, _) in all.iter().flatten().filter(|(name, _)| name != "date") {
+        for (name, _) in all
+            .iter()
+            .flatten()
+            .filter(|(name, _)| ![DATE, RATES].contains(&name.as_str()))
+        {
             if !names.contains(&name) {
                 names.push(name);
             }

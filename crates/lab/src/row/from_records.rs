@@ -6,13 +6,21 @@ mod quality;
 use super::{Cached, Memory, Row, Speed};
 use crate::metrics::{Gaps, Spread};
 use crate::speed::{self, Point};
-use crate::{CachedRecord, Record, SpeedRecord, UsageRecord};
-use kvlab_config::{Cell, Experiment};
+use crate::{CachedRecord, Phase, Rates, Record, SpeedRecord, UsageRecord, Work, WorkRecord};
+use kvlab_config::{Cell, Device, Experiment};
 use kvlab_core::{Bytes, CacheSpec, Exactness, LayerSpec};
 use std::cmp::Reverse;
 
 /// The row of a cell, from all records of a run.
-pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Record], error: Option<String>) -> Row {
+///
+/// `rates` are those of the processor; a cell on another device has no fraction of them.
+pub(crate) fn from_records(
+    experiment: &Experiment,
+    cell: &Cell,
+    records: &[Record],
+    error: Option<String>,
+    rates: Option<&Rates>,
+) -> Row {
     let mut row = Row {
         cell: cell.name.clone(),
         note: cell.note.clone(),
@@ -47,10 +55,11 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
     }
     row.recall = quality::recall(experiment, &recall);
     row.layer_errors = quality::layer_errors(&layers, spec.layers.len(), experiment.workload.windows);
+    let rates = rates.filter(|_| cell.config.backend.device == Device::Cpu);
     let points = speed::points(&experiment.workload);
     row.speed = points
         .iter()
-        .filter_map(|point| speed_at(point, &speed, spec, experiment.seed))
+        .filter_map(|point| speed_at(point, &speed, spec, (experiment.seed, rates)))
         .collect();
     row.turns = dialogue::turns(&turns, experiment.seed);
     row.mix = dialogue::mix(&mixes, experiment.seed);
@@ -121,7 +130,12 @@ fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord
     })
 }
 
-fn speed_at(point: &Point, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
+fn speed_at(
+    point: &Point,
+    records: &[&SpeedRecord],
+    spec: &CacheSpec,
+    (seed, rates): (u64, Option<&Rates>),
+) -> Option<Speed> {
     let &Point::Prompt {
         tokens: prompt_tokens,
         batch,
@@ -150,9 +164,25 @@ fn speed_at(point: &Point, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64
         cached: cached(&records().filter_map(|r| r.cached.as_ref()).collect::<Vec<_>>(), seed),
         decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
         gaps,
-        work: None,
+        work: work(first.work.as_ref(), &ttft_ms, gaps.as_ref(), rates),
         process: records().next_back().and_then(|r| r.process),
         memory: memory(spec, tokens, first.batch, &first.usage),
+    })
+}
+
+/// The work of both phases in the time that they took.
+fn work(record: Option<&WorkRecord>, ttft_ms: &Spread, gaps: Option<&Gaps>, rates: Option<&Rates>) -> Option<Work> {
+    let record = record?;
+    let phase = |bytes: u64, flops: u64, ms: f64| Phase {
+        bytes,
+        flops,
+        fraction_of_bandwidth: rates.map(|rates| bytes as f64 * 1e3 / ms / rates.read_bytes_per_second),
+        fraction_of_flops: rates.map(|rates| flops as f64 * 1e3 / ms / rates.f32_flops_per_second),
+    };
+    let step = |total: u64| total / record.decode_steps.max(1) as u64;
+    Some(Work {
+        prefill: phase(record.prefill_bytes, record.prefill_flops, ttft_ms.median),
+        decode: gaps.map(|gaps| phase(step(record.decode_bytes), step(record.decode_flops), gaps.mean)),
     })
 }
 

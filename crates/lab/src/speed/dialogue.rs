@@ -77,7 +77,7 @@ pub(super) fn mix(
         Ok(passage.bos().into_iter().chain(shared).chain(own).collect())
     };
     let prompts: Vec<Vec<TokenId>> = prefix.iter().enumerate().map(prompt).collect::<Result<_, _>>()?;
-    warm_up(engine, &prompts[..1], workload.answer)?;
+    warm_up(engine, prompts.get(..1).unwrap_or_default(), workload.answer)?;
     let request = greedy_request(workload.answer);
     let mut record = MixRecord {
         cell: cell.name.clone(),

@@ -208,3 +208,46 @@ fn cells_with_one_name_are_refused() {
         &["8:1: two cells are called `a cache.key=f32` (cells are told apart by variant and swept values)"],
     );
 }
+
+#[test]
+fn problems_of_recall_and_budgets() {
+    check(
+        "budget = \"8 KiB\"\n",
+        &[
+            "6:10: unknown key `workload.budget` (known: kind, text, windows, window, chunk, offset, new_tokens, prompts, batch, recall, conversation, mix)",
+        ],
+    );
+    let more = "batch = [1, 1]\n[workload.conversation]\nturns = 1\n[workload.mix]\nrequests = 2\nprefixes = 3\n\
+        [[workload.recall]]\nkind = \"needel\"\n[[workload.recall]]\nkind = \"needles\"\nneedles = 40\ndepths = [0, 101, 0]\n\
+        [[workload.recall]]\nkind = \"needle\"\nhops = 2\n[[workload.recall]]\nkind = \"needle\"\n\
+        [[variant]]\nname = \"a\"\nfit = \"window\"\n";
+    let lines = Lab::new().problems(&format!("{HEAD}{more}"), &[]);
+    for expect in [
+        "`workload.batch` has 1 twice",
+        "`workload.conversation.turns` must be a whole number of at least 2, and is 1",
+        "`workload.mix.prefixes` is 3, and there are only 2 requests (raise `requests`)",
+        "`workload.recall.0.kind` is \"needel\", which is not known (did you mean `needle`? one of: needle, needles, variables)",
+        "`workload.recall.1.needles` is 40, and 12 is the most",
+        "`workload.recall.1.depths.1` must be a depth from 0 to 100 %, and is 101",
+        "`workload.recall.1.depths` has the depth 0 twice",
+        "unknown key `workload.recall.2.hops`",
+        "two recall tasks are `needle` (give one task all lengths and depths)",
+        "`fit` has no effect without a `budget` (write `budget = \"25 %\"` at the top of the file)",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(expect)), "{expect}\n{lines:#?}");
+    }
+    assert_eq!(lines.len(), 10, "{lines:#?}");
+    let text = HEAD.replace("[workload]", "budget = \"8 KiB\"\n[workload]");
+    let lines = Lab::new().problems(&text, &[]);
+    assert!(
+        lines[0].contains("`budget` must be a share of the full cache") && lines.len() == 1,
+        "{lines:#?}"
+    );
+    let text = HEAD.replace("[workload]", "budget = \"25 %\"\n[workload]");
+    let codec = "[[variant]]\nname = \"a\"\nfit = \"codec\"\n";
+    let lines = Lab::new().problems(&format!("{text}{codec}"), &[]);
+    assert!(
+        lines[0].contains("`fit` chooses `cache.key`, which is set") && lines.len() == 1,
+        "{lines:#?}"
+    );
+}

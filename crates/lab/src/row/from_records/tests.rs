@@ -148,7 +148,13 @@ fn times_of_a_batch() {
         gaps_ms: vec![vec![gap; 2]; 2],
         tokens: vec![0; 3],
         cached_tokens: 0,
-        work: None,
+        work: Some(WorkRecord {
+            prefill_bytes: 600,
+            prefill_flops: 9_000,
+            decode_bytes: 200,
+            decode_flops: 1_000,
+            decode_steps: 2,
+        }),
         process: None,
         cached: Some(CachedRecord {
             ttft_ms: ttft_ms.map(|ms| ms / 10.0).to_vec(),
@@ -162,12 +168,17 @@ fn times_of_a_batch() {
         prompt_tokens: 11,
         ..record(0, [1e6, 1e6], 1e6)
     };
+    let rates = Rates {
+        threads: 1,
+        read_bytes_per_second: 4e4,
+        f32_flops_per_second: 4e5,
+    };
     let point = |tokens| Point::Prompt { tokens, batch: 2 };
     let speed = speed_at(
         &point(10),
         &[&a, &other, &b],
         &spec(vec![layer(100, Retention::All)]),
-        0,
+        (0, Some(&rates)),
     )
     .unwrap();
     assert_eq!(
@@ -180,6 +191,18 @@ fn times_of_a_batch() {
         },
         "until the last sequence has its token"
     );
+    // 600 bytes and 9000 operations in 30 ms are 20 KB/s and 300 kFLOP/s; a step is half of 200 and 1000, in 2 ms.
+    let work = speed.work.unwrap();
+    let of = |phase: Phase| {
+        (
+            phase.bytes,
+            phase.flops,
+            phase.fraction_of_bandwidth,
+            phase.fraction_of_flops,
+        )
+    };
+    assert_eq!(of(work.prefill), (600, 9_000, Some(0.5), Some(0.75)));
+    assert_eq!(of(work.decode.unwrap()), (100, 500, Some(1.25), Some(0.625)));
     let cached = speed.cached.unwrap();
     assert_eq!(
         (cached.ttft_ms.median, cached.ttft_ms.max, cached.tokens),
@@ -195,7 +218,7 @@ fn times_of_a_batch() {
     );
     let memory = speed.memory.unwrap();
     assert_eq!((memory.tokens, memory.used_predicted), (12, 2 * 12 * 80));
-    assert_eq!(speed_at(&point(12), &[&a], &spec(vec![]), 0), None);
+    assert_eq!(speed_at(&point(12), &[&a], &spec(vec![]), (0, None)), None);
 }
 
 #[test]
@@ -217,14 +240,14 @@ fn quality_of_some_windows_only_is_none() {
         spec: spec(vec![layer(4, last(4))]),
     };
     let mut records = vec![Record::Cell(about), Record::Quality(window(0, &[1.0], &[1.0]))];
-    let row = from_records(&experiment, cell, &records, None);
+    let row = from_records(&experiment, cell, &records, None, None);
     assert_eq!((row.quality, row.memory, row.weights_bytes), (None, None, Some(7)));
     assert_eq!(
         (row.layout.as_str(), row.key_format.as_str(), row.value_format.as_str()),
         ("ring", "f32", "f16")
     );
     records.push(Record::Quality(window(1, &[1.0], &[1.0])));
-    assert!(from_records(&experiment, cell, &records, None).quality.is_some());
+    assert!(from_records(&experiment, cell, &records, None, None).quality.is_some());
 }
 
 #[test]
