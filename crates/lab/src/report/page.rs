@@ -312,10 +312,10 @@ fn base64(bytes: &[u8]) -> String {
     let mut text = String::new();
     for three in bytes.chunks(3) {
         let bits = (0..3).fold(0_u32, |bits, i| {
-            bits << 8 | u32::from(three.get(i).copied().unwrap_or(0))
+            (bits << 8) | u32::from(three.get(i).copied().unwrap_or(0))
         });
         for digit in 0..4 {
-            let value = (bits >> (18 - 6 * digit)) as usize & 63;
+            let value = ((bits >> (18 - 6 * digit)) & 63) as usize;
             text.push(if digit <= three.len() {
                 DIGITS[value] as char
             } else {

@@ -3,8 +3,7 @@
 /// How numbers are spread over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
-    Linear,
-    /// The same for whole numbers, such as layers.
+    /// Ticks at whole numbers, such as layers.
     Whole,
     /// Ticks at powers of ten, and in between where there are few.
     Log10,
@@ -48,7 +47,7 @@ impl Axis {
             return None;
         }
         let least = match scale {
-            Scale::Linear | Scale::Whole => 0.5,
+            Scale::Whole => 0.5,
             Scale::Log10 => 0.08,
             Scale::Log2 => 0.25,
         };
@@ -86,7 +85,7 @@ impl Axis {
     /// The number at a place.
     pub(super) fn number(&self, place: f64) -> f64 {
         match self.scale {
-            Scale::Linear | Scale::Whole => place,
+            Scale::Whole => place,
             Scale::Log10 => 10.0_f64.powf(place),
             Scale::Log2 => 2.0_f64.powf(place),
         }
@@ -111,7 +110,6 @@ impl Axis {
             return ticks.filter(|tick| self.contains(*tick)).collect();
         }
         let step = match self.scale {
-            Scale::Linear => nice((self.high - self.low) / most as f64),
             Scale::Whole => nice((self.high - self.low) / most as f64).max(1.0),
             Scale::Log10 | Scale::Log2 => ((self.high - self.low) / most as f64).ceil().max(1.0),
         };
@@ -127,7 +125,7 @@ impl Axis {
 
 fn place(scale: Scale, x: f64) -> f64 {
     match scale {
-        Scale::Linear | Scale::Whole => x,
+        Scale::Whole => x,
         Scale::Log10 => x.log10(),
         Scale::Log2 => x.log2(),
     }
@@ -160,7 +158,7 @@ mod tests {
     fn ticks_are_round_numbers() {
         assert_eq!(numbers(&axis(Scale::Whole, &[0.0, 1.0]), 8), ["0.000", "1.000"]);
         assert_eq!(
-            numbers(&axis(Scale::Linear, &[0.0, 9.9]), 5),
+            numbers(&axis(Scale::Whole, &[0.0, 9.9]), 5),
             ["0.000", "5.000", "10.000"]
         );
         assert_eq!(
@@ -186,12 +184,12 @@ mod tests {
             "{low} {high}"
         );
         assert!(Axis::over("", Scale::Log10, |_| String::new(), [0.0]).is_none());
-        assert!(Axis::over("", Scale::Linear, |_| String::new(), []).is_none());
+        assert!(Axis::over("", Scale::Whole, |_| String::new(), []).is_none());
     }
 
     #[test]
     fn one_number_has_an_axis_too() {
-        for scale in [Scale::Linear, Scale::Whole, Scale::Log10, Scale::Log2] {
+        for scale in [Scale::Whole, Scale::Log10, Scale::Log2] {
             let (low, high) = axis(scale, &[5.0]).ends();
             assert!(low < 5.0 && 5.0 < high, "{scale:?}");
         }
