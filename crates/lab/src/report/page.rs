@@ -292,7 +292,8 @@ impl<'a> Groups<'a> {
             name: row.cell.clone(),
             row: candidate.row,
             bytes: candidate.bytes,
-            loss,
+            // A number and its sign stay in one line.
+            loss: loss.replace(" %", "\u{a0}%"),
             tiles,
             brief,
         }
