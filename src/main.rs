@@ -10,6 +10,7 @@ mod load;
 mod logits;
 mod plan;
 mod progress;
+mod report;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +31,8 @@ enum Command {
     Run(run::Args),
     /// Run an experiment and print its table; without a file, the quickstart
     Compare(compare::Args),
+    /// Make the report of a run again, or one of several runs side by side
+    Report(report::Args),
     /// Speed of prefill and decode at depths, in llama-bench's terms
     Bench(bench::Args),
     /// Teacher-forced logits of given token ids, as a safetensors file
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Logits(args) => logits::logits(&args),
         Command::Inspect(args) => inspect::inspect(&args),

@@ -6,6 +6,7 @@ mod cells;
 mod overrides;
 mod read;
 mod recall;
+mod report;
 mod variants;
 mod workload;
 
@@ -15,6 +16,7 @@ use crate::ToTomlError;
 use crate::model_file::ModelConfig;
 pub use budget::{Budget, Fit};
 pub use recall::{RecallKind, RecallStyle, RecallTask};
+pub use report::ReportConfig;
 pub use workload::{ConversationWorkload, Measure, MixWorkload, Workload, WorkloadKind};
 
 /// An experiment file, checked, with every cell resolved.
@@ -36,6 +38,9 @@ pub struct Experiment {
     pub workload: Workload,
     /// What is measured.
     pub measure: Measure,
+    /// What the report is asked first; left out, a budget that some cells fit into.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<ReportConfig>,
     /// At least one; see [`cells`](Self::cells).
     #[serde(rename = "cell")]
     cells: Vec<Cell>,

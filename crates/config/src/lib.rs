@@ -43,7 +43,7 @@ pub use capacity::{Capacity, CapacityError};
 pub use device::{Device, DeviceError};
 pub use experiment::{
     Budget, Cell, ConversationWorkload, Experiment, Fit, Measure, MixWorkload, RecallKind, RecallStyle, RecallTask,
-    Workload, WorkloadKind,
+    ReportConfig, Workload, WorkloadKind,
 };
 pub use generate::GenerateConfig;
 pub use known::{CodecInfo, Known, LayoutInfo, VariantInfo};

@@ -34,7 +34,7 @@ mod session;
 mod speed;
 mod work;
 
-pub use compare::{CompareOptions, Comparison, compare};
+pub use compare::{CompareOptions, Comparison, compare, write_report};
 pub use environment::Environment;
 pub use error::LabError;
 pub use metrics::{
@@ -43,7 +43,7 @@ pub use metrics::{
 pub use progress::Progress;
 pub use record::{
     CachedRecord, CellRecord, FailureRecord, GreedyRecord, LayerErrorRecord, MixRecord, QualityRecord, RecallRecord,
-    Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord,
+    Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord, record_schema,
 };
 pub use row::{Cached, LayerError, Memory, Mix, Phase, ProcessMemory, Quality, Recall, Row, Speed, Turn, Work};
 pub use work::Rates;

@@ -1,11 +1,14 @@
 //! The lines of `records.jsonl`: raw measurements, with units in the names.
 
+mod spec_schema;
+
 use crate::ProcessMemory;
 use kvlab_core::{CacheSpec, Usage};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Record {
     /// What a cell is.
@@ -29,7 +32,7 @@ pub enum Record {
 }
 
 /// What a cell is, as loaded.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellRecord {
     /// Name of the cell.
     pub cell: String,
@@ -42,11 +45,12 @@ pub struct CellRecord {
     /// Threads of the processor.
     pub threads: usize,
     /// What the cache holds.
+    #[schemars(with = "spec_schema::CacheSpec")]
     pub spec: CacheSpec,
 }
 
 /// One window, token by token: the first token is not scored, so each list has one entry less than the window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QualityRecord {
     /// Name of the cell.
     pub cell: String,
@@ -69,7 +73,7 @@ pub struct QualityRecord {
 }
 
 /// A prompt, continued greedily by the cell and by its oracle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GreedyRecord {
     /// Name of the cell.
     pub cell: String,
@@ -86,7 +90,7 @@ pub struct GreedyRecord {
 }
 
 /// One measured generation: every sequence of the batch continues the same prompt. Nothing of it was stored before.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpeedRecord {
     /// Name of the cell.
     pub cell: String,
@@ -124,7 +128,7 @@ pub struct SpeedRecord {
 }
 
 /// Bytes and operations from the accounting, of the whole batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkRecord {
     /// Bytes moved for the prompts.
     pub prefill_bytes: u64,
@@ -139,7 +143,7 @@ pub struct WorkRecord {
 }
 
 /// One question: a context, and the answer that it holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecallRecord {
     /// Name of the cell.
     pub cell: String,
@@ -165,7 +169,7 @@ impl RecallRecord {
 }
 
 /// The attention output of one layer over one window, `[tokens, heads, dim]`, against the oracle's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerErrorRecord {
     /// Name of the cell.
     pub cell: String,
@@ -182,7 +186,7 @@ pub struct LayerErrorRecord {
 }
 
 /// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnRecord {
     /// Name of the cell.
     pub cell: String,
@@ -205,7 +209,7 @@ pub struct TurnRecord {
 }
 
 /// One run of the requests that share prefixes: one entry each request, in the order in which they came.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MixRecord {
     /// Name of the cell.
     pub cell: String,
@@ -232,7 +236,7 @@ pub struct MixRecord {
 }
 
 /// The beginning of a generation whose prompt the cache may have stored: one entry each sequence.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CachedRecord {
     /// Time to first token.
     pub ttft_ms: Vec<f64>,
@@ -241,7 +245,7 @@ pub struct CachedRecord {
 }
 
 /// Why a cell failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureRecord {
     /// Name of the cell.
     pub cell: String,
@@ -250,7 +254,7 @@ pub struct FailureRecord {
 }
 
 /// Bytes of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageRecord {
     /// Codes of the rows in use.
     pub payload_bytes: u64,
@@ -298,4 +302,9 @@ impl Record {
             Self::Failure(r) => &r.cell,
         }
     }
+}
+
+/// The JSON schema of a line of `records.jsonl`; docs/records.schema.json is it.
+pub fn record_schema() -> serde_json::Value {
+    schemars::schema_for!(Record).to_value()
 }

@@ -5,6 +5,7 @@ mod from_records;
 pub(crate) use from_records::from_records;
 
 use crate::metrics::{Gaps, Spread, share_interval};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A cell and everything that was measured of it.
@@ -205,7 +206,7 @@ pub struct Phase {
 }
 
 /// Memory of the whole process as the operating system counts it: weights, caches, temporaries, and the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessMemory {
     /// Resident set size now (`VmRSS`), bytes.
     pub resident_bytes: u64,

@@ -316,4 +316,9 @@ impl<'a> Session<'a> {
         });
         specs.collect()
     }
+
+    /// Everything that was measured.
+    pub(crate) fn into_records(self) -> Vec<Record> {
+        self.journal.into_records()
+    }
 }

@@ -9,7 +9,7 @@ use crate::experiment::budget::read_budget;
 use crate::experiment::cells::{Plan, Variant};
 use crate::experiment::overrides::{Axis, axes, axis, is_cell_key, paths};
 use crate::experiment::variants::read_variants;
-use crate::experiment::{Experiment, Measure, Workload};
+use crate::experiment::{Experiment, Measure, ReportConfig, Workload};
 use crate::known::Known;
 use crate::model_file::{errors, open, read_schema, tree};
 use crate::problem::ConfigErrors;
@@ -116,6 +116,7 @@ fn read(
     let workload = Workload::read(section.section("workload", findings), sources, findings);
     let asks = workload.as_ref().is_some_and(|workload| !workload.recall.is_empty());
     let measure = Measure::read(section.section("measure", findings), asks, findings);
+    let report = ReportConfig::read(section.section("report", findings), findings);
 
     let axes = read_axes(section.take("sweep"), sets.sweep, findings);
     let base = section.take("base");
@@ -140,6 +141,7 @@ fn read(
         budget,
         workload: workload?,
         measure,
+        report,
         cells,
     })
 }

@@ -313,7 +313,18 @@ fn turns_and_requests_say_what_they_reuse() {
 #[test]
 fn two_runs_differ_in_nothing_but_times() {
     let lab = Lab::new(&[]);
+    // Files without a time in them.
+    let files = [
+        "layers.csv",
+        "tables/quality.csv",
+        "tables/memory.csv",
+        "tables/quality.md",
+        "figures/quality.svg",
+        "figures/memory.svg",
+        "figures/operations.svg",
+    ];
     let (first, _) = lab.run(&lab.options()).unwrap();
+    let written = files.map(|file| read(&first, file));
     let (first, before) = (timeless(&read(&first, "records.jsonl")), first);
     let (second, _) = lab
         .run(&CompareOptions {
@@ -329,6 +340,85 @@ fn two_runs_differ_in_nothing_but_times() {
             (&b.quality, b.memory, &b.lossy, &b.error)
         );
     }
+    for (file, before) in files.iter().zip(written) {
+        assert_eq!(read(&second, file), before, "{file}");
+    }
+}
+
+/// A run is read back as it was: rows, and which cells failed. Nothing of the folder is changed.
+#[test]
+fn a_run_is_read_back_from_its_folder() {
+    let lab = Lab::new(&["repeats=1"]);
+    let (run, _) = lab.run(&lab.options()).unwrap();
+    let back = Comparison::load(&run.folder).unwrap();
+    assert_eq!((&back.rows, &back.records), (&run.rows, &run.records));
+    assert_eq!(back.failed().len(), 2);
+    assert_eq!(
+        (back.experiment, back.environment),
+        (run.experiment.clone(), run.environment.clone())
+    );
+    // A cell that failed and was measured afterwards has not failed.
+    let path = run.folder.join("records.jsonl");
+    let own = run
+        .records
+        .iter()
+        .find(|r| matches!(r, Record::Speed(r) if r.cell == "own"))
+        .unwrap();
+    let mut text = read(&run, "records.jsonl");
+    for line in [
+        r#"{"kind":"failure","cell":"own","error":"no power"}"#,
+        &serde_json::to_string(own).unwrap(),
+    ] {
+        text += &format!("{line}\n");
+    }
+    fs::write(&path, &text).unwrap();
+    let failed = |run: &Comparison| {
+        run.failed()
+            .iter()
+            .map(|(cell, _)| (*cell).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(failed(&Comparison::load(&run.folder).unwrap()), ["unfit", "short"]);
+    // A line that is being written is left alone.
+    fs::write(&path, text.clone() + "{\"kind\":\"sp").unwrap();
+    assert!(Comparison::load(&run.folder).is_ok());
+    assert!(read(&run, "records.jsonl").ends_with("\"sp"));
+    fs::write(run.folder.join("resolved.toml"), "schema = 1\nname = 3\n").unwrap();
+    let error = Comparison::load(&run.folder).unwrap_err();
+    assert!(matches!(&error, LabError::Records { line: 2, .. }), "{error}");
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(run.folder.join("resolved.toml")).unwrap();
+    assert!(matches!(Comparison::load(&run.folder), Err(LabError::NoRun { .. })));
+}
+
+/// Two runs of one experiment are one report: rows say which run they are of, and what differs is named.
+#[test]
+fn runs_stand_side_by_side() {
+    let lab = Lab::new(&["repeats=1", "measure.speed=false"]);
+    let (run, _) = lab.run(&lab.options()).unwrap();
+    let mut other = run.clone();
+    other.folder = lab.dir.path().join("elsewhere").join(run.folder.file_name().unwrap());
+    other.environment.cores = 1234;
+    other.environment.date = "yesterday".into();
+    let out = lab.dir.path().join("both");
+    write_report(&[&run, &other], &out).unwrap();
+    let text = fs::read_to_string(out.join("report.md")).unwrap();
+    let section = text
+        .split("## What differs between the runs")
+        .nth(1)
+        .unwrap()
+        .split("##")
+        .next()
+        .unwrap();
+    assert!(section.contains("1234") && !section.contains("yesterday"), "{section}");
+    assert_eq!(section.trim().lines().count(), 1, "{section}");
+    let csv = fs::read_to_string(out.join("results.csv")).unwrap();
+    for label in ["runs: own", "elsewhere: own"] {
+        assert!(csv.lines().any(|line| line.starts_with(label)), "{label}: {csv}");
+    }
+    write_report(&[&run, &run.clone()], &out).unwrap();
+    let text = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(text.contains("Nothing but the time."), "{text}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Tables and files of a few rows that were made up.
 #![allow(clippy::unwrap_used)]
+mod side_by_side;
+
+use super::csv_files::{layers_csv, results_csv};
 use super::*;
 use crate::{Cached, Gaps, Memory, Quality, Speed, Spread};
 use kvlab_core::{CacheSpec, Exactness, Format, LayerId, LayerSpec, Retention, RowSpec, Value, Visibility};
@@ -181,10 +184,15 @@ fn t43_a_peak_that_eats_the_saving_is_said() {
         });
         row
     };
-    let text = markdown::memory(&[with("int4", 100, 900), with("f32", 800, 850)]);
-    assert!(text.contains("int4 reserves less than f32, and held more"), "{text}");
-    let text = markdown::memory(&[with("int4", 100, 400), with("f32", 800, 850)]);
-    assert!(!text.contains("reserves less"), "{text}");
+    let table = tables::memory(&[with("int4", 100, 900), with("f32", 800, 850)]).unwrap();
+    assert_eq!(table.remarks.len(), 1);
+    let remark = &table.remarks[0];
+    assert!(
+        remark.contains("int4 reserves less than f32, and held more"),
+        "{remark}"
+    );
+    let table = tables::memory(&[with("int4", 100, 400), with("f32", 800, 850)]).unwrap();
+    assert_eq!(table.remarks, [""; 0]);
 }
 
 /// T56: times with a stored prompt stand beside the cold ones, and only where there are some.

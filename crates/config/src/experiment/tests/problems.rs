@@ -24,7 +24,7 @@ fn problems_of_the_head() {
         "2:8: `name` must be usable as a folder name, and is \"a b\" (letters, digits, `_`, and after the first also `-` and `.`; at most 100 characters)",
         "3:11: `repeats` must be a whole number of at least 1, and is 0",
         "4:8: `seed` must be a whole number from 0 to 2^63 - 1, and is -1",
-        "5:1: unknown key `bsae` (did you mean `base`? known: schema, name, repeats, seed, budget, workload, measure, sweep, base, variant)",
+        "5:1: unknown key `bsae` (did you mean `base`? known: schema, name, repeats, seed, budget, workload, measure, report, sweep, base, variant)",
         "6:1: `workload.text` is missing (for example text = \"../../assets/text/x.txt\")",
         "7:8: `workload.kind` is \"txt\", which is not known (did you mean `text`? one of: text)",
         "8:10: `workload.window` must be a whole number of at least 2, and is 1",
@@ -46,6 +46,37 @@ fn problems_of_the_head() {
         ["1:10: `schema` is 7, and this kvlab reads schema 1 (write schema = 1)"]
     );
     assert!(Lab::new().problems("a = = 1", &[])[0].starts_with("1:"));
+}
+
+#[test]
+fn a_budget_of_the_report_is_bytes() {
+    let lab = Lab::new();
+    let of = |text: &str| lab.problems(&format!("{HEAD}[report]\n{text}\n[[variant]]\nname = \"v\"\n"), &[]);
+    let example = "(for example budget = \"8 KiB\")";
+    for (text, why) in [
+        (
+            "budget = \"8 tokens\"",
+            "`report.budget` must be bytes a token: a number of tokens is no size",
+        ),
+        (
+            "budget = \"8 KB\"",
+            "`report.budget` must be bytes a token: `KB` might mean",
+        ),
+        ("", "`report.budget` is missing"),
+    ] {
+        let lines = of(text);
+        assert!(
+            lines.len() == 1 && lines[0].contains(why) && lines[0].ends_with(example),
+            "{lines:?}"
+        );
+    }
+    assert!(of("budget = \"8 KiB\"\nbugdet = 3")[0].contains("unknown key `report.bugdet`"));
+    let experiment = lab
+        .load("[report]\nbudget = \"1.5 KiB\"\n[[variant]]\nname = \"v\"\n")
+        .unwrap();
+    assert_eq!(experiment.report.unwrap().bytes_per_token(), Some(1536));
+    let back: crate::Experiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
+    assert_eq!(back, experiment);
 }
 
 #[test]
