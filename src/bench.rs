@@ -72,33 +72,29 @@ impl Record {
 pub fn bench(args: &Args) -> Outcome {
     let config = load::config(&args.model)?;
     let mut engine = load::engine(&config)?;
-    let mut works = Vec::new();
-    for &depth in &args.n_depth {
-        works.extend(
-            args.n_prompt
-                .iter()
-                .filter(|n| **n > 0)
-                .map(|&n| (depth, Work::Prefill(n))),
-        );
-        works.extend(args.n_gen.iter().filter(|n| **n > 0).map(|&n| (depth, Work::Decode(n))));
-    }
+    let prefills = args.n_prompt.iter().map(|&n| Work::Prefill(n));
+    let decodes = args.n_gen.iter().map(|&n| Work::Decode(n));
+    let works: Vec<Work> = prefills.chain(decodes).filter(|work| work.tokens() > 0).collect();
     let bar = Bar::new();
-    let total = works.len() * (args.repetitions as usize + 1);
+    let total = args.n_depth.len() * works.len() * (args.repetitions as usize + 1);
     let mut done = 0;
     let mut records = Vec::new();
-    for (depth, work) in works {
-        let mut samples = Vec::new();
-        let mut kernels = Vec::new();
-        for repeat in 0..=args.repetitions {
-            bar.at("measuring", done, total);
-            let (time, ran) = engine.measure(depth, work)?;
-            done += 1;
-            kernels = ran;
-            if repeat > 0 {
-                samples.push(work.tokens() as f64 / time.as_secs_f64());
+    for &depth in &args.n_depth {
+        let mut filled = engine.filled(depth)?;
+        for &work in &works {
+            let mut samples = Vec::new();
+            let mut kernels = Vec::new();
+            for repeat in 0..=args.repetitions {
+                bar.at("measuring", done, total);
+                let measured = filled.measure(work)?;
+                done += 1;
+                kernels = measured.kernels;
+                if repeat > 0 {
+                    samples.push(work.tokens() as f64 / measured.time.as_secs_f64());
+                }
             }
+            records.push(record(filled.engine(), depth, work, samples, &kernels));
         }
-        records.push(record(&engine, depth, work, samples, &kernels));
     }
     drop(bar);
     print(&records, args.output)

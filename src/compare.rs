@@ -37,6 +37,7 @@ pub fn compare(args: &Args) -> Outcome {
     let options = CompareOptions {
         runs: args.runs.clone(),
         fresh: args.fresh,
+        probe: true,
         commit: commit(),
         command: Some(
             std::env::args()
@@ -87,7 +88,7 @@ fn commit() -> Option<String> {
 }
 
 /// Columns of the terminal; a pipe has as many as it takes.
-fn terminal_width() -> Option<u16> {
+pub fn terminal_width() -> Option<u16> {
     console::Term::stdout()
         .is_term()
         .then(|| console::Term::stdout().size().1)

@@ -2,12 +2,15 @@
 
 mod bench;
 mod compare;
+mod explain;
 mod failure;
 mod formats;
 mod inspect;
 mod load;
 mod logits;
+mod plan;
 mod progress;
+mod report;
 mod run;
 
 use clap::{Parser, Subcommand};
@@ -28,12 +31,18 @@ enum Command {
     Run(run::Args),
     /// Run an experiment and print its table; without a file, the quickstart
     Compare(compare::Args),
+    /// Make the report of a run again, or one of several runs side by side
+    Report(report::Args),
     /// Speed of prefill and decode at depths, in llama-bench's terms
     Bench(bench::Args),
     /// Teacher-forced logits of given token ids, as a safetensors file
     Logits(logits::Args),
     /// A config as it is understood: every layer's cache and its bytes, without loading weights
     Inspect(inspect::Args),
+    /// One short sentence through a tiny model, with and without a cache, as a page that can be stepped
+    Explain(explain::Args),
+    /// What will fit and what it will cost: bytes, requests, times and prices, without loading weights
+    Plan(Box<plan::Args>),
     /// Which caches a model can have: every variant, layout and number format, and what is exact, lossy or refused
     Formats(Model),
     /// The devices of this machine that this build can use
@@ -55,9 +64,12 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Report(args) => report::report(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Logits(args) => logits::logits(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Explain(args) => explain::explain(&args),
+        Command::Plan(args) => plan::plan(&args),
         Command::Formats(model) => formats::formats(&model),
         Command::Devices => {
             for (name, what) in kvlab_engine::devices() {

@@ -3,7 +3,8 @@
 
 mod batches;
 mod conversation;
-
+mod lab;
+mod measured;
 mod quantised;
 mod saved;
 

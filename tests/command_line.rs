@@ -1,5 +1,7 @@
 //! The binary, as a user meets it.
 
+mod explain;
+mod plan;
 mod talk;
 
 use serde_json::Value;

@@ -291,12 +291,16 @@ fn check(asked: &Asked) {
     for (isa, kernel) in here() {
         kernel.supports(&input.problem()).unwrap();
         let got = kernel.attend(&input).unwrap();
+        // Codes of 8 and 4 bits are multiplied with whole numbers of 16 there: docs/design/0008-whole-numbers.md.
+        let whole = |codec: &&dyn Codec| codec.name().starts_with("int8") || codec.name().starts_with("int4");
+        let whole = *isa >= Isa::Avx512 && asked.codecs.iter().any(whole);
+        let bound = if whole { 1e-4 } else { 1e-5 };
         let off = apart(&floats(got.out), &out);
-        assert!(off < 1e-5, "{isa}: off by {off:e} for {}", asked.name);
+        assert!(off < bound, "{isa}: off by {off:e} for {}", asked.name);
         assert_eq!(got.lse.is_some(), lse.is_some());
         if let (Some(got), Some(lse)) = (got.lse, &lse) {
             let off = apart(&floats(got), lse);
-            assert!(off < 1e-5, "{isa}: lse off by {off:e} for {}", asked.name);
+            assert!(off < bound, "{isa}: lse off by {off:e} for {}", asked.name);
         }
     }
 }

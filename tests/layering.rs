@@ -64,10 +64,36 @@ fn dependencies_point_down() {
                 "kvlab-model",
             ],
         ),
-        ("kvlab-lab", &["kvlab-core", "kvlab-config", "kvlab-engine"]),
+        (
+            "kvlab-lab",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-plan"],
+        ),
+        (
+            "kvlab-explain",
+            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-model"],
+        ),
+        (
+            "kvlab-plan",
+            &[
+                "kvlab-core",
+                "kvlab-config",
+                "kvlab-cpu",
+                "kvlab-engine",
+                "kvlab-model",
+                "kvlab-weights",
+            ],
+        ),
         (
             "kvlab",
-            &["kvlab-core", "kvlab-config", "kvlab-engine", "kvlab-lab", "kvlab-model"],
+            &[
+                "kvlab-core",
+                "kvlab-config",
+                "kvlab-engine",
+                "kvlab-explain",
+                "kvlab-lab",
+                "kvlab-model",
+                "kvlab-plan",
+            ],
         ),
     ]);
     let packages = packages();

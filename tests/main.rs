@@ -12,6 +12,7 @@ mod layering;
 mod own_cache;
 mod own_variant;
 mod real;
+mod reports;
 
 use kvlab_config::{ConfigErrors, ModelConfig};
 use kvlab_engine::{Engine, registry};

@@ -41,7 +41,10 @@ pub use backend::BackendConfig;
 pub use cache::{Axis, CacheConfig, CodecSpec, LayerOverride};
 pub use capacity::{Capacity, CapacityError};
 pub use device::{Device, DeviceError};
-pub use experiment::{Cell, Experiment, Measure, Workload, WorkloadKind};
+pub use experiment::{
+    Budget, Cell, ConversationWorkload, Experiment, Fit, Measure, MixWorkload, RecallKind, RecallStyle, RecallTask,
+    ReportConfig, Workload, WorkloadKind,
+};
 pub use generate::GenerateConfig;
 pub use known::{CodecInfo, Known, LayoutInfo, VariantInfo};
 pub use model_file::ModelConfig;

@@ -1,10 +1,13 @@
-//! What the processor's kernels share: the threads that run them, and the instruction sets that they can use.
+//! What the processor's kernels share: the threads that run them, the instruction sets that they can use, and a measurement of
+//! what the machine can do at most.
 //!
 //! # What it does not do
 //! No arithmetic of attention or linear layers: those are `kvlab-kernels` and `kvlab-model`.
 
 mod isa;
 mod pool;
+mod probe;
 
 pub use isa::Isa;
 pub use pool::{run, set_threads, threads};
+pub use probe::{Probe, probe};

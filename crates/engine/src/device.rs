@@ -86,7 +86,7 @@ fn describe(device: &Device) -> String {
 }
 
 /// The processor's name, from the operating system.
-fn cpu_name() -> String {
+pub fn cpu_name() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info
         .lines()

@@ -39,6 +39,22 @@ pub fn fetch(repository: &str) -> Result<PathBuf, EngineError> {
     Ok(config.parent().map(PathBuf::from).unwrap_or_default())
 }
 
+/// Downloads the `config.json` of a model, and nothing else (or finds it downloaded).
+///
+/// # Errors
+/// [`EngineError::Hub`]: no network, or no such repository.
+pub fn fetch_config(repository: &str) -> Result<PathBuf, EngineError> {
+    let failed = |what: &str, error: &dyn std::fmt::Display| EngineError::Hub {
+        repository: repository.to_owned(),
+        reason: format!(
+            "{what} could not be had ({error}); check the name and the network, or download config.json and give its path"
+        ),
+    };
+    let api = ApiBuilder::from_env().with_progress(false).build();
+    let repo = api.map_err(|e| failed("the hub", &e))?.model(repository.to_owned());
+    repo.get("config.json").map_err(|e| failed("config.json", &e))
+}
+
 /// The files that an index names, each once.
 fn shards(index: &std::path::Path) -> Result<Vec<String>, String> {
     let text = std::fs::read_to_string(index).map_err(|e| e.to_string())?;

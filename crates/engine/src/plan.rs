@@ -267,7 +267,7 @@ fn both(a: &Exactness, b: Exactness) -> Exactness {
 }
 
 /// Memory that can be had without swapping, where the operating system says.
-fn free_memory() -> Option<Bytes> {
+pub fn free_memory() -> Option<Bytes> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -17,6 +17,15 @@ impl Engine {
         chunk: usize,
         each: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), EngineError> {
+        self.check_text(tokens)?;
+        let seq = self.cache.open(&[])?.seq;
+        let scored = self.score_in(seq, tokens, chunk, each);
+        self.cache.close(seq)?;
+        scored
+    }
+
+    /// Checks a text that nothing is to be added to.
+    pub(crate) fn check_text(&self, tokens: &[TokenId]) -> Result<(), EngineError> {
         let (limit, what) = self.limit();
         if tokens.len() > limit {
             return Err(EngineError::TooLong {
@@ -29,11 +38,7 @@ impl Engine {
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
-        self.check_tokens(tokens)?;
-        let seq = self.cache.open(&[])?.seq;
-        let scored = self.score_in(seq, tokens, chunk, each);
-        self.cache.close(seq)?;
-        scored
+        self.check_tokens(tokens)
     }
 
     fn score_in(

@@ -1,5 +1,6 @@
 //! What an experiment was measured on.
 
+use crate::Rates;
 use crate::passage::Text;
 use kvlab_config::Experiment;
 use kvlab_engine::OpenDevice;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `environment.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Environment {
     /// Version of kvlab.
@@ -30,6 +31,9 @@ pub struct Environment {
     pub seed: u64,
     /// SHA-256 of the text.
     pub text_sha256: String,
+    /// The most that this machine reads and computes a second; `None` until it was measured, and in files of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rates: Option<Rates>,
     /// When the first record was begun, UTC.
     pub date: String,
 }
@@ -55,6 +59,7 @@ impl Environment {
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
                 .collect(),
+            rates: None,
             date: utc(SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs())),
@@ -73,6 +78,7 @@ impl Environment {
             threads,
             seed,
             text_sha256,
+            rates: _,
             date: _,
         } = self;
         let show = |commit: &Option<String>| commit.clone().unwrap_or_else(|| "unknown".to_owned());

@@ -35,6 +35,14 @@ pub enum LabError {
         /// What is the matter.
         reason: String,
     },
+    /// A folder that no comparison was written to.
+    #[error("{}: this is no folder of a run: {} is missing; give a folder that `kvlab compare` wrote", folder.display(), missing.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+        /// What ought to be in it.
+        missing: PathBuf,
+    },
     /// The records there were measured on something else, and ought not to be mixed with new ones.
     #[error("{}: the records there cannot be added to, because {what}; start over with --fresh", folder.display())]
     Changed {

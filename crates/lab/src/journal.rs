@@ -5,6 +5,14 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+/// Its name in the folder of a run.
+pub(crate) const FILE: &str = "records.jsonl";
+
+/// The records of a file that nobody writes to: of one that is being written, the whole lines.
+pub(crate) fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Record>, LabError> {
+    Ok(parse(bytes, path)?.0)
+}
+
 /// The records of a run, in memory and on disk. The file is locked as long as this lives.
 pub(crate) struct Journal {
     path: PathBuf,
@@ -16,7 +24,7 @@ impl Journal {
     /// Opens the records of a folder. A last line that was cut short, by an interruption in the middle of writing, is
     /// taken away; with `fresh` everything is.
     pub(crate) fn open(folder: &Path, fresh: bool) -> Result<Self, LabError> {
-        let path = folder.join("records.jsonl");
+        let path = folder.join(FILE);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -42,6 +50,11 @@ impl Journal {
     /// The records, in the order in which they were written.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
+    }
+
+    /// The same, when there are no more to come.
+    pub(crate) fn into_records(self) -> Vec<Record> {
+        self.records
     }
 
     /// The folder that they are in.
@@ -125,6 +138,8 @@ mod tests {
                 tokens: vec![5, 6],
                 cached_tokens: 0,
                 cached: None,
+                work: None,
+                process: None,
                 usage: USAGE,
                 kernels: vec![],
             }),

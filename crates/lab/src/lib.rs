@@ -12,8 +12,10 @@
 //! interleaved and in another order each time, so that a drift of the machine hits all of them.
 //!
 //! # What it does not do
-//! No training, no tasks with answers to be graded (recall, multiple choice), no plots; it compares caches on a text.
+//! No training, no benchmarks that need a strong model (multiple choice, code); it compares caches on a text, and asks for what
+//! was hidden in it.
 
+mod budget;
 mod compare;
 mod environment;
 mod error;
@@ -21,20 +23,27 @@ mod journal;
 mod metrics;
 mod oracle;
 mod passage;
+mod process;
 mod progress;
 mod quality;
+mod recall;
 mod record;
 mod report;
 mod row;
 mod session;
 mod speed;
+mod work;
 
-pub use compare::{CompareOptions, Comparison, compare};
+pub use compare::{CompareOptions, Comparison, compare, write_report};
 pub use environment::Environment;
 pub use error::LabError;
-pub use metrics::{Gaps, Spread, TokenScore, bootstrap_median, percentile, score_token};
+pub use metrics::{
+    FEWEST_SAMPLES, Gaps, Spread, TokenScore, bootstrap_median, mean_interval, percentile, score_token, share_interval,
+};
 pub use progress::Progress;
 pub use record::{
-    CachedRecord, CellRecord, FailureRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord,
+    CachedRecord, CellRecord, FailureRecord, GreedyRecord, LayerErrorRecord, MixRecord, QualityRecord, RecallRecord,
+    Record, SpeedRecord, TurnRecord, UsageRecord, WorkRecord, record_schema,
 };
-pub use row::{Cached, Memory, Quality, Row, Speed};
+pub use row::{Cached, LayerError, Memory, Mix, Phase, ProcessMemory, Quality, Recall, Row, Speed, Turn, Work};
+pub use work::Rates;

@@ -52,14 +52,31 @@ impl Passage {
         })
     }
 
+    /// What the model wants before everything else.
+    pub(crate) fn bos(&self) -> Option<TokenId> {
+        self.bos
+    }
+
     /// The `index`-th run of `len` tokens. Runs lie back to back; each begins with BOS where the model wants one.
     pub(crate) fn run(&self, index: usize, len: usize) -> Result<Vec<TokenId>, String> {
         let own = len - usize::from(self.bos.is_some()).min(len);
-        let run = self.tokens.get(index * own..(index + 1) * own).ok_or_else(|| {
-            let (have, need) = (self.tokens.len(), (index + 1) * own);
+        let run = self.plain(index, own)?;
+        Ok(self.bos.into_iter().chain(run).take(len).collect())
+    }
+
+    /// The `index`-th run of `len` tokens of the text alone.
+    pub(crate) fn plain(&self, index: usize, len: usize) -> Result<Vec<TokenId>, String> {
+        let run = self.tokens.get(index * len..(index + 1) * len).ok_or_else(|| {
+            let (have, need) = (self.tokens.len(), (index + 1) * len);
             format!("the text has {have} tokens after workload.offset, and {need} are needed; use a longer text, or less of it")
         })?;
-        Ok(self.bos.iter().chain(run).copied().take(len).collect())
+        Ok(run.to_vec())
+    }
+
+    /// Of tokens that were made up.
+    #[cfg(test)]
+    pub(crate) fn of(bos: Option<TokenId>, tokens: Vec<TokenId>) -> Self {
+        Self { bos, tokens }
     }
 }
 

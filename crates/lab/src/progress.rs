@@ -19,6 +19,26 @@ pub enum Progress {
         /// Windows in all.
         total: usize,
     },
+    /// The layers of a window are being compared with the oracle's.
+    Layers {
+        /// The cell, or the oracle.
+        cell: String,
+        /// Windows before this one.
+        done: usize,
+        /// Windows in all.
+        total: usize,
+    },
+    /// What was hidden in a text is being asked for.
+    Recall {
+        /// The cell.
+        cell: String,
+        /// The task.
+        task: String,
+        /// Tokens of the context with the question.
+        tokens: usize,
+        /// Where it is hidden, % of the context.
+        depth_percent: String,
+    },
     /// A prompt is being continued, to see where the text first differs from the oracle's.
     Greedy {
         /// The cell, or the oracle.
@@ -32,8 +52,8 @@ pub enum Progress {
         repeat: usize,
         /// Repeats in all.
         repeats: usize,
-        /// Length of the prompt in tokens.
-        prompt_tokens: usize,
+        /// What is timed: `prompt of 32 tokens`.
+        what: String,
     },
     /// A cell failed, and is left out from here on.
     Failed {
@@ -56,19 +76,20 @@ impl fmt::Display for Progress {
         match self {
             Self::Loading { cell } => write!(f, "{cell}: loading"),
             Self::Quality { cell, done, total } => write!(f, "{cell}: quality, window {} of {total}", done + 1),
+            Self::Layers { cell, done, total } => write!(f, "{cell}: layers, window {} of {total}", done + 1),
+            Self::Recall {
+                cell,
+                task,
+                tokens,
+                depth_percent,
+            } => write!(f, "{cell}: {task} in {tokens} tokens, at {depth_percent} %"),
             Self::Greedy { cell } => write!(f, "{cell}: greedy text"),
             Self::Speed {
                 cell,
                 repeat,
                 repeats,
-                prompt_tokens,
-            } => {
-                write!(
-                    f,
-                    "{cell}: speed, repeat {} of {repeats}, prompt of {prompt_tokens} tokens",
-                    repeat + 1
-                )
-            }
+                what,
+            } => write!(f, "{cell}: speed, repeat {} of {repeats}, {what}", repeat + 1),
             Self::Failed { cell, error } => write!(f, "{cell}: failed: {error}"),
             Self::Advanced { done, total } => write!(f, "{done} of {total} measurements"),
         }

@@ -1,12 +1,14 @@
-//! Quality: every window of the text through each cell's cache and through its oracle.
+//! Quality: every window of the text through each cell's cache and through its oracle, the logits and the layers.
 
 use crate::metrics::mean;
 use crate::session::{Halt, Session};
-use crate::{GreedyRecord, LabError, Progress, QualityRecord, Record, TokenScore, oracle, score_token};
+use crate::{
+    GreedyRecord, LabError, LayerErrorRecord, Progress, QualityRecord, Record, TokenScore, oracle, score_token,
+};
 use kvlab_config::{Cell, Experiment, ModelConfig};
 use kvlab_core::TokenId;
 use kvlab_engine::text::Sampling;
-use kvlab_engine::{Engine, Generation, Request};
+use kvlab_engine::{Engine, Generation, Request, Trace};
 
 /// Cells with one oracle.
 struct Group<'a> {
@@ -25,6 +27,13 @@ struct Reference {
     logits: Vec<f32>,
 }
 
+/// What the oracle's layers do with one window.
+struct Traced {
+    window: usize,
+    tokens: Vec<TokenId>,
+    trace: Trace,
+}
+
 /// What the oracle says after the first prompt.
 struct Greedy(Vec<TokenId>);
 
@@ -32,12 +41,21 @@ struct Greedy(Vec<TokenId>);
 /// tokens of a vocabulary of 49152 they are 200 MB), and every cell is scored against them before the next.
 pub(crate) fn measure(session: &mut Session<'_>) -> Result<(), LabError> {
     for mut group in groups(session.experiment) {
+        let measured = session.experiment.measure;
         for window in 0..session.experiment.workload.windows {
-            let todo = |session: &Session<'_>, cell: &str| !session.has_quality(cell, window);
-            group.each(session, todo, |group, session| group.reference(session, window), score)?;
+            if measured.quality {
+                let todo = |session: &Session<'_>, cell: &str| !session.has_quality(cell, window);
+                group.each(session, todo, |group, session| group.reference(session, window), score)?;
+            }
+            if measured.layers {
+                let todo = |session: &Session<'_>, cell: &str| !session.has_layers(cell, window);
+                group.each(session, todo, |group, session| group.trace(session, window), layers)?;
+            }
         }
-        let todo = |session: &Session<'_>, cell: &str| !session.has_greedy(cell);
-        group.each(session, todo, Group::greedy, greedy)?;
+        if measured.quality {
+            let todo = |session: &Session<'_>, cell: &str| !session.has_greedy(cell);
+            group.each(session, todo, Group::greedy, greedy)?;
+        }
     }
     Ok(())
 }
@@ -67,7 +85,7 @@ impl Group<'_> {
         session: &mut Session<'_>,
         todo: impl Fn(&Session<'_>, &str) -> bool,
         ask: impl FnOnce(&mut Self, &mut Session<'_>) -> Result<T, Halt>,
-        measure: impl Fn(&mut Session<'_>, &Cell, &T) -> Result<Record, Halt>,
+        measure: impl Fn(&mut Session<'_>, &Cell, &T) -> Result<Vec<Record>, Halt>,
     ) -> Result<(), LabError> {
         let open = |cell: &&Cell| !session.has_failed(&cell.name) && todo(session, &cell.name);
         let cells: Vec<&Cell> = self.cells.iter().copied().filter(open).collect();
@@ -88,8 +106,10 @@ impl Group<'_> {
         };
         for cell in cells {
             session.attempt(&cell.name, |session| {
-                let record = measure(session, cell, &answer)?;
-                Ok(session.record(&record)?)
+                for record in measure(session, cell, &answer)? {
+                    session.record(&record)?;
+                }
+                Ok(())
             })?;
             session.advance(1);
         }
@@ -124,6 +144,20 @@ impl Group<'_> {
         Ok((Reference { tokens, vocab, logits }, window))
     }
 
+    fn trace(&mut self, session: &mut Session<'_>, window: usize) -> Result<Traced, Halt> {
+        let workload = &session.experiment.workload;
+        let mut engine = self.engine(session)?;
+        session.say(Progress::Layers {
+            cell: self.name.clone(),
+            done: window,
+            total: workload.windows,
+        });
+        let tokens = session.tokens(&engine, window, workload.window)?;
+        let trace = engine.trace(&tokens)?;
+        self.engine = Some(engine);
+        Ok(Traced { window, tokens, trace })
+    }
+
     fn greedy(&mut self, session: &mut Session<'_>) -> Result<Greedy, Halt> {
         let mut engine = self.engine(session)?;
         let (_, generation) = continue_greedily(session, &mut engine, &self.name)?;
@@ -133,7 +167,7 @@ impl Group<'_> {
 }
 
 /// One window through a cell's cache.
-fn score(session: &mut Session<'_>, cell: &Cell, asked: &(Reference, usize)) -> Result<Record, Halt> {
+fn score(session: &mut Session<'_>, cell: &Cell, asked: &(Reference, usize)) -> Result<Vec<Record>, Halt> {
     let (Reference { tokens, vocab, logits }, window) = asked;
     let workload = &session.experiment.workload;
     let mut engine = session.load_cell(cell)?;
@@ -155,7 +189,7 @@ fn score(session: &mut Session<'_>, cell: &Cell, asked: &(Reference, usize)) -> 
     let scores = scores.ok_or_else(|| format!("window {window}: the logits do not fit to those of the oracle"))?;
     let list = |field: fn(&TokenScore) -> f64| scores.iter().map(field).collect::<Vec<_>>();
     let (nll_nats, oracle_nll_nats) = (list(|s| s.nll), list(|s| s.oracle_nll));
-    Ok(Record::Quality(QualityRecord {
+    Ok(vec![Record::Quality(QualityRecord {
         cell: cell.name.clone(),
         window: *window,
         mean_nll_nats: mean(&nll_nats).unwrap_or_default(),
@@ -165,21 +199,48 @@ fn score(session: &mut Session<'_>, cell: &Cell, asked: &(Reference, usize)) -> 
         kl_nats: list(|s| s.kl),
         logit_difference: list(|s| s.max_difference),
         top1_agreed: scores.iter().filter(|s| s.top1_agrees).count(),
-    }))
+    })])
+}
+
+/// The layers of a cell over one window, each with the hidden states that the oracle's layer got.
+fn layers(session: &mut Session<'_>, cell: &Cell, asked: &Traced) -> Result<Vec<Record>, Halt> {
+    let Traced { window, tokens, trace } = asked;
+    let workload = &session.experiment.workload;
+    let mut engine = session.load_cell(cell)?;
+    session.say(Progress::Layers {
+        cell: cell.name.clone(),
+        done: *window,
+        total: workload.windows,
+    });
+    let distances = engine.layer_distances(tokens, workload.chunk, trace);
+    let distances = distances.map_err(|error| format!("layers of window {window}: {error}"))?;
+    let new = distances.into_iter().enumerate();
+    let new = new.filter(|(layer, _)| !session.has_layer(&cell.name, *window, *layer));
+    let records = new.map(|(layer, distance)| {
+        Record::LayerError(LayerErrorRecord {
+            cell: cell.name.clone(),
+            window: *window,
+            layer,
+            squared_error: distance.squared_error,
+            squared_norm: distance.squared_norm,
+            max_difference: distance.max_difference,
+        })
+    });
+    Ok(records.collect())
 }
 
 /// The first prompt through a cell's cache.
-fn greedy(session: &mut Session<'_>, cell: &Cell, asked: &Greedy) -> Result<Record, Halt> {
+fn greedy(session: &mut Session<'_>, cell: &Cell, asked: &Greedy) -> Result<Vec<Record>, Halt> {
     let mut engine = session.load_cell(cell)?;
     let (prompt_tokens, generation) = continue_greedily(session, &mut engine, &cell.name)?;
-    Ok(Record::Greedy(GreedyRecord {
+    Ok(vec![Record::Greedy(GreedyRecord {
         cell: cell.name.clone(),
         prompt_tokens,
         tokens: generation.tokens,
         oracle_tokens: asked.0.clone(),
         usage: generation.usage.into(),
         kernels: generation.kernels.iter().map(|&kernel| kernel.to_owned()).collect(),
-    }))
+    })])
 }
 
 /// The first prompt of the workload (a window, if it has none) and what follows it.

@@ -1,16 +1,24 @@
-//! Tables and files for people and for programs. Everything here is made of rows.
+//! Tables, figures and files for people and for programs. Everything here is made of rows and records.
 
+mod about;
+mod answer;
 mod columns;
 mod csv_files;
 mod figure;
 mod markdown;
 mod number;
+mod page;
+mod samples;
+mod side_by_side;
+mod tables;
 mod terminal;
+mod workload_tables;
+mod write;
 
-pub(crate) use csv_files::{layers_csv, results_csv};
-pub(crate) use figure::itl_svg;
 pub(crate) use markdown::markdown;
+pub(crate) use side_by_side::{Facts, Report};
 pub(crate) use terminal::terminal;
+pub(crate) use write::write;
 
 use crate::Row;
 
@@ -80,6 +88,19 @@ fn footnotes(rows: &[Row]) -> Vec<(Mark, Vec<Shared<'_>>)> {
         }
         if !reasons.is_empty() {
             notes.push((mark, reasons));
+        }
+    }
+    notes
+}
+
+/// The notes of the experiment file, each with the cells that share it.
+fn notes(rows: &[Row]) -> Vec<(&str, Vec<&str>)> {
+    let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in rows {
+        let Some(note) = row.note.as_deref() else { continue };
+        match notes.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, cells)) => cells.push(&row.cell),
+            None => notes.push((note, vec![&row.cell])),
         }
     }
     notes

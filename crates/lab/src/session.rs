@@ -2,7 +2,9 @@
 
 use crate::journal::Journal;
 use crate::passage::{Passage, Text};
-use crate::{CellRecord, FailureRecord, LabError, Progress, Record, Row, row};
+use crate::recall::Place;
+use crate::speed::Point;
+use crate::{CellRecord, FailureRecord, LabError, Progress, Rates, Record, Row, recall, row, speed};
 use kvlab_config::{Cell, Experiment, ModelConfig};
 use kvlab_core::{CacheSpec, TokenId};
 use kvlab_engine::{Engine, EngineError, Pool};
@@ -85,13 +87,12 @@ impl<'a> Session<'a> {
             repeats,
             ..
         } = self.experiment;
-        let quality = if measure.quality { workload.windows + 1 } else { 0 };
-        let speed = if measure.speed {
-            repeats * workload.prompts.len()
-        } else {
-            0
-        };
-        self.experiment.cells().len() * (quality + speed)
+        let count = |on: bool, count: usize| if on { count } else { 0 };
+        let quality = count(measure.quality, workload.windows + 1);
+        let layers = count(measure.layers, workload.windows);
+        let recall = count(measure.recall, recall::places(self.experiment).len());
+        let speed = count(measure.speed, repeats * speed::points(workload).len());
+        self.experiment.cells().len() * (quality + layers + recall + speed)
     }
 
     /// Whether nothing was recorded yet.
@@ -111,8 +112,18 @@ impl<'a> Session<'a> {
             let cell = cell.name.as_str();
             let quality =
                 || self.has_greedy(cell) && (0..workload.windows).all(|window| self.has_quality(cell, window));
-            let speed = |prompt: &usize| (0..*repeats).all(|repeat| self.has_speed(cell, repeat, *prompt));
-            (!measure.quality || quality()) && (!measure.speed || workload.prompts.iter().all(speed))
+            let layers = || (0..workload.windows).all(|window| self.has_layers(cell, window));
+            let recall = || {
+                recall::places(self.experiment)
+                    .iter()
+                    .all(|place| self.has_recall(cell, place))
+            };
+            let points = speed::points(workload);
+            let speed = || (0..*repeats).all(|repeat| points.iter().all(|point| self.has_speed(cell, repeat, point)));
+            (!measure.quality || quality())
+                && (!measure.layers || layers())
+                && (!measure.recall || recall())
+                && (!measure.speed || speed())
         })
     }
 
@@ -128,9 +139,60 @@ impl<'a> Session<'a> {
             .any(|r| matches!(r, Record::Greedy(r) if r.cell == cell))
     }
 
-    pub(crate) fn has_speed(&self, cell: &str, repeat: usize, prompt_tokens: usize) -> bool {
+    /// Whether all layers of a window are there.
+    pub(crate) fn has_layers(&self, cell: &str, window: usize) -> bool {
+        let layers = self
+            .specs()
+            .iter()
+            .find(|(name, _)| *name == cell)
+            .map(|(_, spec)| spec.layers.len());
+        layers.is_some_and(|layers| (0..layers).all(|layer| self.has_layer(cell, window, layer)))
+    }
+
+    pub(crate) fn has_layer(&self, cell: &str, window: usize, layer: usize) -> bool {
         let same = |r: &Record| match r {
-            Record::Speed(r) => r.cell == cell && r.repeat == repeat && r.prompt_tokens == prompt_tokens,
+            Record::LayerError(r) => r.cell == cell && r.window == window && r.layer == layer,
+            _ => false,
+        };
+        self.journal.records().iter().any(same)
+    }
+
+    pub(crate) fn has_recall(&self, cell: &str, place: &Place<'_>) -> bool {
+        let task = place.task.to_string();
+        let same = |r: &Record| match r {
+            Record::Recall(r) => {
+                r.cell == cell
+                    && r.task == task
+                    && (r.tokens, r.trial) == (place.tokens, place.trial)
+                    && r.depth_percent == place.depth_percent
+            }
+            _ => false,
+        };
+        self.journal.records().iter().any(same)
+    }
+
+    pub(crate) fn has_speed(&self, cell: &str, repeat: usize, point: &Point) -> bool {
+        let turns = self
+            .experiment
+            .workload
+            .conversation
+            .map_or(0, |conversation| conversation.turns);
+        let records = || self.journal.records().iter();
+        match *point {
+            Point::Prompt { tokens, batch } => records().any(|r| match r {
+                Record::Speed(r) => {
+                    r.cell == cell && r.repeat == repeat && (r.prompt_tokens, r.batch) == (tokens, batch)
+                }
+                _ => false,
+            }),
+            Point::Conversation => (0..turns).all(|turn| self.has_turn(cell, repeat, turn)),
+            Point::Mix => records().any(|r| matches!(r, Record::Mix(r) if r.cell == cell && r.repeat == repeat)),
+        }
+    }
+
+    pub(crate) fn has_turn(&self, cell: &str, repeat: usize, turn: usize) -> bool {
+        let same = |r: &Record| match r {
+            Record::Turn(r) => r.cell == cell && (r.repeat, r.turn) == (repeat, turn),
             _ => false,
         };
         self.journal.records().iter().any(same)
@@ -184,16 +246,19 @@ impl<'a> Session<'a> {
 
     /// The `index`-th run of `len` tokens of the text. A text is tokenised once for each model.
     pub(crate) fn tokens(&mut self, engine: &Engine, index: usize, len: usize) -> Result<Vec<TokenId>, Halt> {
+        Ok(self.passage(engine)?.run(index, len)?)
+    }
+
+    /// The text in the tokens of a model.
+    pub(crate) fn passage(&mut self, engine: &Engine) -> Result<&Passage, Halt> {
         let model = &engine.config().model;
         let key = format!("{:?} {:?}", model.origin, model.tokenizer);
         if !self.passages.contains_key(&key) {
             self.passages
                 .insert(key.clone(), Passage::new(&self.text, engine.tokenizer()?)?);
         }
-        match self.passages.get(&key) {
-            Some(passage) => Ok(passage.run(index, len)?),
-            None => Err(Halt::Cell("the text was not tokenised".to_owned())),
-        }
+        let passage = self.passages.get(&key);
+        passage.ok_or_else(|| Halt::Cell("the text was not tokenised".to_owned()))
     }
 
     /// Runs a part of the work. A panic below (a device out of memory, say) ends that part only.
@@ -233,11 +298,11 @@ impl<'a> Session<'a> {
     }
 
     /// One row for each cell.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self, rates: Option<&Rates>) -> Vec<Row> {
         let cells = self.experiment.cells().iter();
         let rows = cells.map(|cell| {
             let error = self.failed.get(&cell.name).cloned();
-            row::from_records(self.experiment, cell, self.journal.records(), error)
+            row::from_records(self.experiment, cell, self.journal.records(), error, rates)
         });
         rows.collect()
     }
@@ -250,5 +315,10 @@ impl<'a> Session<'a> {
             _ => None,
         });
         specs.collect()
+    }
+
+    /// Everything that was measured.
+    pub(crate) fn into_records(self) -> Vec<Record> {
+        self.journal.into_records()
     }
 }

@@ -29,6 +29,7 @@ mod kernel;
 mod layout;
 mod output;
 mod packed;
+mod rows;
 #[cfg(target_arch = "x86_64")]
 mod words;
 
@@ -36,6 +37,7 @@ pub use apply::apply;
 pub use error::LinearError;
 pub use format::Format;
 pub use packed::Packed;
+pub use rows::{rms_norm, rotate, silu_product};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

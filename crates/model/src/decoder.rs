@@ -72,6 +72,28 @@ pub struct LayerOutput<'a> {
     pub hidden: &'a Tensor<2>,
 }
 
+/// Looks into the layers of a forward pass, for [`Decoder::forward_probed`].
+pub trait Probe {
+    /// The hidden state that a layer is about to work on, `[tokens, hidden]`, f32. What is returned takes its place.
+    fn input(&mut self, layer: LayerId, hidden: Tensor<2>) -> Tensor<2>;
+
+    /// The output of a layer's attention after its output projection, `[tokens, hidden]`, in the number format of the
+    /// activations, before a norm or a scale that may follow. In these coordinates every variant of the attention can be
+    /// compared with every other.
+    fn attended(&mut self, layer: LayerId, output: &Tensor<2>);
+}
+
+/// Sees nothing and changes nothing.
+struct Blind;
+
+impl Probe for Blind {
+    fn input(&mut self, _: LayerId, hidden: Tensor<2>) -> Tensor<2> {
+        hidden
+    }
+
+    fn attended(&mut self, _: LayerId, _: &Tensor<2>) {}
+}
+
 /// A decoder with its weights on a device.
 #[derive(Debug)]
 pub struct Decoder {
@@ -181,6 +203,31 @@ impl Decoder {
         wanted: Wanted<'_>,
         observe: &mut dyn FnMut(LayerOutput<'_>),
     ) -> Result<Tensor<2>, ModelError> {
+        self.pass(tokens, step, wanted, observe, &mut Blind)
+    }
+
+    /// [`forward`](Self::forward) with a probe in each layer.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_probed(
+        &self,
+        tokens: &[TokenId],
+        step: &mut dyn Step,
+        wanted: Wanted<'_>,
+        probe: &mut dyn Probe,
+    ) -> Result<Tensor<2>, ModelError> {
+        self.pass(tokens, step, wanted, &mut |_| {}, probe)
+    }
+
+    fn pass(
+        &self,
+        tokens: &[TokenId],
+        step: &mut dyn Step,
+        wanted: Wanted<'_>,
+        observe: &mut dyn FnMut(LayerOutput<'_>),
+        probe: &mut dyn Probe,
+    ) -> Result<Tensor<2>, ModelError> {
         let positions = step.positions().clone();
         self.check(tokens, &positions, wanted)?;
         let rotations: Vec<Rotation> = self.ropes.iter().map(|rope| rope.at(&positions)).collect();
@@ -197,7 +244,8 @@ impl Decoder {
         let mut x = self.embed(tokens, positions);
         see(Stage::Embedding, &x);
         for block in &self.blocks {
-            x = block.forward(x, step, &context, self.dtype)?;
+            x = probe.input(block.attention.layer, x);
+            x = block.forward(x, step, &context, self.dtype, probe)?;
             see(Stage::Layer(block.attention.layer), &x);
         }
         if let Wanted::Rows(rows) = wanted {
@@ -245,10 +293,12 @@ impl Block {
         step: &mut dyn Step,
         context: &Context<'_>,
         dtype: DType,
+        probe: &mut dyn Probe,
     ) -> Result<Tensor<2>, ModelError> {
         let attended = self
             .attention
             .forward(self.attention_norm.forward(x.clone()).cast(dtype), step, context)?;
+        probe.attended(self.attention.layer, &attended);
         let attended = self.branch(0, attended);
         let feed = |x: Tensor<2>| {
             let fed = self.mlp.forward(self.mlp_norm.forward(x).cast(dtype))?;

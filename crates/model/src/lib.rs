@@ -41,7 +41,7 @@ mod spec;
 mod tensors;
 
 pub use attention::LatentMode;
-pub use decoder::{BuildOptions, Decoder, LayerOutput, Stage, Wanted};
+pub use decoder::{BuildOptions, Decoder, LayerOutput, Probe, Stage, Wanted};
 pub use error::ModelError;
 pub use families::{AttentionNames, ExpertNames, ExpertStorage, Names, supported_families};
 pub use rope::{RopePairs, RopePlan, RopeScaling};

@@ -3,8 +3,9 @@
 use crate::ModelError;
 use crate::experts::Experts;
 use crate::linear::Linear;
+use crate::place::is_processor;
 use crate::spec::Activation;
-use burn::tensor::{Tensor, activation};
+use burn::tensor::{DType, Tensor, activation};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 /// What a layer does after its attention.
@@ -40,7 +41,7 @@ impl Mlp {
         let inner = match &self.gate {
             Some(gate) => {
                 let [gate, up] = Linear::together([gate, &self.up], x);
-                self.activation.apply(gate) * self.activation.beside_gate(up)
+                self.activation.gated(gate, up)
             }
             None => self.activation.apply(self.up.forward(x)),
         };
@@ -49,6 +50,20 @@ impl Mlp {
 }
 
 impl Activation {
+    /// `act(gate) * up`.
+    fn gated(self, gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+        let device = gate.device();
+        if self == Self::Silu && gate.dtype() == DType::F32 && is_processor(&device) {
+            let (mut gate, up) = (gate.into_data(), up.into_data());
+            kvlab_linear::silu_product(
+                gate.as_mut_slice().unwrap_or_default(),
+                up.as_slice().unwrap_or_default(),
+            );
+            return Tensor::from_data(gate, &device);
+        }
+        self.apply(gate) * self.beside_gate(up)
+    }
+
     fn apply(self, x: Tensor<2>) -> Tensor<2> {
         match self {
             Self::Silu => activation::silu(x),

@@ -1,8 +1,8 @@
 //! Normalisation over the last dimension, always in f32.
 
-use crate::place::Place;
+use crate::place::{Place, is_processor};
 use crate::spec::{NormKind, NormPlan};
-use burn::tensor::{DType, Tensor, module};
+use burn::tensor::{DType, Tensor, TensorData, module};
 
 /// A norm on the device.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub(crate) struct Norm {
     /// `[size]`, f32; with the one of `1 + w` already added.
     weight: Tensor<1>,
     bias: Option<Tensor<1>>,
+    /// The weight once more, for one pass on the processor.
+    host: Option<Vec<f32>>,
 }
 
 impl Norm {
@@ -22,8 +24,10 @@ impl Norm {
             let n = data.len();
             place.tensor_f32(data, [n])
         };
+        let host = (is_processor(&place.device) && plan.kind != NormKind::Layer).then(|| weight.clone());
         Self {
             plan,
+            host,
             weight: put(weight),
             bias: bias.map(put),
         }
@@ -32,6 +36,14 @@ impl Norm {
     /// `[.., size]` to the same shape, in f32.
     pub(crate) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let x = x.cast(DType::F32);
+        if let Some(weight) = &self.host {
+            let shape = x.shape();
+            let (device, x) = (x.device(), x.into_data());
+            let x: &[f32] = x.as_slice().unwrap_or_default();
+            let mut out = vec![0.0; x.len()];
+            kvlab_linear::rms_norm(x, weight, self.plan.eps as f32, &mut out);
+            return Tensor::from_data(TensorData::new(out, shape), &device);
+        }
         match self.plan.kind {
             NormKind::Layer => module::layer_norm(x, self.weight.clone(), self.bias.clone(), self.plan.eps),
             NormKind::Rms | NormKind::RmsPlusOne => {

@@ -119,6 +119,14 @@ impl Checkpoint {
         self.entry(name)?.packed(&self.parts.files)
     }
 
+    /// Takes a tensor's part of the file out of the process's memory, for those who have made something else of it: a
+    /// model is not held twice while it is loaded. It can be read again.
+    pub fn release(&self, name: &str) {
+        if let Some(entry) = self.entry(name) {
+            entry.release(&self.parts.files);
+        }
+    }
+
     /// Where the tokenizer is.
     pub fn tokenizer(&self) -> TokenizerSource {
         self.parts.tokenizer.clone()

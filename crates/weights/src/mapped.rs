@@ -1,9 +1,12 @@
 //! A weight file, mapped into memory.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 
 use crate::WeightsError;
 
@@ -38,6 +41,21 @@ impl MappedFile {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.map
+    }
+
+    /// Takes a part that has been read out of the process's memory. It is read from the file again where it is asked
+    /// for again; a system that cannot do this keeps it.
+    #[cfg_attr(unix, allow(unsafe_code))]
+    pub(crate) fn release(&self, range: &Range<usize>) {
+        #[cfg(unix)]
+        {
+            let range = range.start.min(self.map.len())..range.end.min(self.map.len());
+            // SAFETY: pages of a file that is mapped to be read only: they come back as they were. A failure is harmless.
+            let _ = unsafe {
+                self.map
+                    .unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len())
+            };
+        }
     }
 }
 

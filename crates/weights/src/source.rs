@@ -69,6 +69,20 @@ impl Entry {
         Ok(HostTensor { shape, data })
     }
 
+    /// Takes its bytes out of the process's memory, until they are asked for again.
+    pub(crate) fn release(&self, files: &[MappedFile]) {
+        let (file, ranges) = match &self.source {
+            Source::Plain { file, range }
+            | Source::InterleavedRows { file, range, .. }
+            | Source::PlusOne { file, range }
+            | Source::Transposed { file, range } => (file, [Some(range), None]),
+            Source::SplitKvB { file, key, value, .. } => (file, [Some(key), Some(value)]),
+        };
+        if let Some(file) = files.get(*file) {
+            ranges.into_iter().flatten().for_each(|range| file.release(range));
+        }
+    }
+
     /// The packed bytes in the Hugging Face layout, `None` where that needs unpacking.
     pub(crate) fn packed<'a>(&self, files: &'a [MappedFile]) -> Option<Cow<'a, [u8]>> {
         match &self.source {

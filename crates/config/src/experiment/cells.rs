@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::document::Node;
 use crate::edit::{Assignment, apply, covers, dotted};
-use crate::experiment::Cell;
 use crate::experiment::overrides::Axis;
+use crate::experiment::{Cell, Fit};
 use crate::known::Known;
 use crate::model_file::ModelConfig;
 use crate::section::{Finding, Findings};
@@ -24,6 +24,8 @@ pub(super) struct Variant {
     pub(super) assignments: Vec<Assignment>,
     /// Crossed with the sweep.
     pub(super) swept: bool,
+    /// Its `fit`, and where it stands.
+    pub(super) fit: Option<(Fit, At)>,
     pub(super) at: At,
 }
 
@@ -33,6 +35,8 @@ pub(super) struct Plan<'a> {
     pub(super) axes: Vec<Axis>,
     /// `--set` arguments for every cell; they win.
     pub(super) sets: Vec<Assignment>,
+    /// Whether the experiment has one.
+    pub(super) budget: bool,
     pub(super) known: &'a Known<'a>,
     pub(super) sources: &'a Sources,
 }
@@ -61,12 +65,16 @@ impl Plan<'_> {
                 }
                 let mut own = Findings::default();
                 let config = self.resolve(variant, crossing, &mut own);
+                if let (Some((fit, at)), Some(config)) = (&variant.fit, &config) {
+                    self.refuse_fit(*fit, at, config, &mut own);
+                }
                 for finding in own.0 {
                     shared.entry(finding).or_default().push(name.clone());
                 }
                 cells.extend(config.map(|config| Cell {
                     name,
                     note: variant.note.clone(),
+                    fit: variant.fit.as_ref().map(|(fit, _)| *fit),
                     config,
                 }));
             }
@@ -77,6 +85,21 @@ impl Plan<'_> {
                 .map(|(finding, cells)| in_cells(finding, &cells, names.len())),
         );
         cells
+    }
+
+    /// A `fit` without a budget, and one whose key is set.
+    fn refuse_fit(&self, fit: Fit, at: &At, config: &ModelConfig, findings: &mut Findings) {
+        if !self.budget {
+            let help = "write `budget = \"25 %\"` at the top of the file".to_owned();
+            findings.add(at, "`fit` has no effect without a `budget`".to_owned(), Some(help));
+        } else if let Some(key) = fit.conflict(&config.cache) {
+            let message = format!("`fit` chooses `{key}`, which is set");
+            findings.add(
+                at,
+                message,
+                Some(format!("take away one of them: \"{key}\" = \"unset\"")),
+            );
+        }
     }
 
     fn resolve(&self, variant: &Variant, crossing: &[Assignment], findings: &mut Findings) -> Option<ModelConfig> {

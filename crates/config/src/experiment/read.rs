@@ -5,10 +5,11 @@ use std::path::Path;
 use crate::SCHEMA;
 use crate::document::{Entry, Node, Table, Value};
 use crate::edit::{Assignment, apply, covers, read_sets};
+use crate::experiment::budget::read_budget;
 use crate::experiment::cells::{Plan, Variant};
 use crate::experiment::overrides::{Axis, axes, axis, is_cell_key, paths};
 use crate::experiment::variants::read_variants;
-use crate::experiment::{Experiment, Measure, Workload};
+use crate::experiment::{Experiment, Measure, ReportConfig, Workload};
 use crate::known::Known;
 use crate::model_file::{errors, open, read_schema, tree};
 use crate::problem::ConfigErrors;
@@ -110,8 +111,12 @@ fn read(
     let name = name.and_then(|field| field.file_name(findings));
     let repeats = section.take("repeats").and_then(|field| field.whole(1, findings));
     let seed = section.take("seed").and_then(|field| field.seed(findings));
+    let budget = section.take("budget");
+    let budget = budget.and_then(|field| read_budget(&field, findings));
     let workload = Workload::read(section.section("workload", findings), sources, findings);
-    let measure = Measure::read(section.section("measure", findings), findings);
+    let asks = workload.as_ref().is_some_and(|workload| !workload.recall.is_empty());
+    let measure = Measure::read(section.section("measure", findings), asks, findings);
+    let report = ReportConfig::read(section.section("report", findings), findings);
 
     let axes = read_axes(section.take("sweep"), sets.sweep, findings);
     let base = section.take("base");
@@ -122,6 +127,7 @@ fn read(
         variants,
         axes,
         sets,
+        budget: budget.is_some(),
         known,
         sources,
     }
@@ -132,8 +138,10 @@ fn read(
         name: name?.to_owned(),
         repeats: repeats.unwrap_or(REPEATS),
         seed: seed.unwrap_or(0),
+        budget,
         workload: workload?,
         measure,
+        report,
         cells,
     })
 }

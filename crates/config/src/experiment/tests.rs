@@ -86,7 +86,10 @@ fn reads_every_key() {
         offset: 3,
         prompts: vec![8, 16],
         new_tokens: 4,
-        batch: 2,
+        batch: vec![2],
+        recall: vec![],
+        conversation: None,
+        mix: None,
     };
     let workload = Workload {
         text: lab.0.path().parent().unwrap().join("t.txt"),
@@ -97,7 +100,9 @@ fn reads_every_key() {
         experiment.measure,
         Measure {
             quality: true,
-            speed: false
+            speed: false,
+            recall: true,
+            layers: false,
         }
     );
     assert_eq!(names(&experiment), ["gqa", "swa"]);
@@ -123,7 +128,9 @@ fn fills_in_defaults() {
         experiment.measure,
         Measure {
             quality: true,
-            speed: true
+            speed: true,
+            recall: true,
+            layers: false,
         }
     );
     assert_eq!(experiment.workload.prompts, [32, 160]);

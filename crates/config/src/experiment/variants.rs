@@ -3,6 +3,7 @@
 use crate::document::{Entry, Table, Value, shorten};
 use crate::edit::Assignment;
 use crate::experiment::base::Bases;
+use crate::experiment::budget::read_fit;
 use crate::experiment::cells::Variant;
 use crate::experiment::overrides::{TABLES, assignments, refuse_repeats};
 use crate::section::{Field, Findings, Section};
@@ -32,6 +33,7 @@ pub(super) fn read_variants(
             base: shared,
             assignments: Vec::new(),
             swept: true,
+            fit: None,
             at,
         }];
     };
@@ -59,6 +61,8 @@ pub(super) fn read_variants(
             .take("sweep")
             .and_then(|field| field.boolean(findings))
             .unwrap_or(true);
+        let fit = own.take("fit");
+        let fit = fit.and_then(|field| Some((read_fit(&field, findings)?, field.key_at.clone())));
         let assignments = read_assignments(&mut own, &name, findings);
         let at = own.at().clone();
         own.finish(findings);
@@ -68,6 +72,7 @@ pub(super) fn read_variants(
             base,
             assignments,
             swept,
+            fit,
             at,
         });
     }

@@ -6,38 +6,91 @@
 
 use super::simd::{Op, Simd};
 use super::tile::ROWS;
-use super::unpack::{BF16, F16, F32, vector};
+use super::unpack::{BF16, E4M3, E5M2, F16, F32, INT2, INT4, INT8, is_float, vector};
 
 /// The rows of a head in a tile, in a format that the loops read.
 #[derive(Clone, Copy)]
 pub struct Lines<'a> {
     pub format: u8,
-    /// Filled up with copies of the last one.
-    pub rows: &'a [*const u8; ROWS],
+    pub place: Place<'a>,
     /// Those that count.
     pub len: usize,
     /// Vectors of a row that are looked at.
     pub vectors: usize,
+    /// The scales of codes.
+    pub scaled: Scaled,
     /// Lines to ask for while these are read.
     pub ahead: Ahead<'a>,
+}
+
+/// Where rows lie.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub base: *const u8,
+    /// Bytes from `base`, for each row; up to a multiple of sixteen rows.
+    pub offsets: &'a [usize; ROWS],
+}
+
+impl Place<'_> {
+    #[inline(always)]
+    pub fn row(&self, row: usize) -> *const u8 {
+        self.base.wrapping_add(self.offsets[row])
+    }
+}
+
+/// A scale and what is added, for each group of a row: a number is `code * scale + zero`. They lie `[groups][ROWS]`.
+#[derive(Clone, Copy)]
+pub struct Scaled {
+    pub scale: *const f32,
+    pub zero: *const f32,
+    /// Vectors of a group.
+    pub group: usize,
+}
+
+impl Scaled {
+    /// For floats.
+    pub const NOT: Self = Self {
+        scale: std::ptr::null(),
+        zero: std::ptr::null(),
+        group: 1,
+    };
+
+    /// Scale and zero of a group.
+    ///
+    /// # Safety
+    /// The row has it, and the processor has `S`.
+    #[inline(always)]
+    unsafe fn at<S: Simd>(&self, row: usize, group: usize) -> [S::V; 2] {
+        let at = group * ROWS + row;
+        // SAFETY: the caller's promise.
+        unsafe { [S::splat(*self.scale.add(at)), S::splat(*self.zero.add(at))] }
+    }
 }
 
 /// Rows of a later tile.
 #[derive(Clone, Copy)]
 pub struct Ahead<'a> {
-    pub rows: &'a [*const u8],
+    pub place: Place<'a>,
+    pub len: usize,
     /// Bytes of a row.
     pub width: usize,
 }
 
 impl Ahead<'_> {
-    pub const NOTHING: Ahead<'static> = Ahead { rows: &[], width: 0 };
+    pub const NOTHING: Ahead<'static> = Ahead {
+        place: Place {
+            base: std::ptr::null(),
+            offsets: &[0; ROWS],
+        },
+        len: 0,
+        width: 0,
+    };
 
     /// Asks for the lines of some rows.
     #[inline(always)]
-    unsafe fn ask<S: Simd>(&self, from: usize, rows: usize) {
-        let end = (from + rows).min(self.rows.len());
-        for row in &self.rows[from.min(end)..end] {
+    pub unsafe fn ask<S: Simd>(&self, from: usize, rows: usize) {
+        for row in from..(from + rows).min(self.len) {
+            let row = self.place.row(row);
             let mut at = 0;
             while at < self.width {
                 // SAFETY: an address is asked for, not read.
@@ -71,26 +124,49 @@ impl Queries {
     }
 }
 
-/// Calls a loop that is compiled for each format and each number of queries.
+/// Calls a loop that is compiled for each format and each number of queries; packed formats have fewer of the latter,
+/// so that there are not too many loops.
 macro_rules! for_queries {
     ($s:ident, $op:ident, $format:expr, $n:expr, $fields:tt) => {
         match $format {
-            F16 => for_queries!(@ $s, $op, F16, $n, $fields),
-            BF16 => for_queries!(@ $s, $op, BF16, $n, $fields),
-            _ => for_queries!(@ $s, $op, F32, $n, $fields),
+            F32 => for_queries!(@floats $s, $op, F32, $n, $fields),
+            F16 => for_queries!(@floats $s, $op, F16, $n, $fields),
+            BF16 => for_queries!(@floats $s, $op, BF16, $n, $fields),
+            E4M3 => for_queries!(@packed $s, $op, E4M3, $n, $fields),
+            E5M2 => for_queries!(@packed $s, $op, E5M2, $n, $fields),
+            INT8 => for_queries!(@packed $s, $op, INT8, $n, $fields),
+            INT4 => for_queries!(@packed $s, $op, INT4, $n, $fields),
+            _ => for_queries!(@packed $s, $op, INT2, $n, $fields),
         }
     };
-    (@ $s:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
+    (@floats $s:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
+        match $n {
+            5 if const { $s::QUERIES >= 5 } => $s::call($op::<$format, 5> $fields),
+            6 if const { $s::QUERIES >= 6 } => $s::call($op::<$format, 6> $fields),
+            _ => for_queries!(@packed $s, $op, $format, $n, $fields),
+        }
+    };
+    (@packed $s:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
         match $n {
             2 if const { $s::QUERIES >= 2 } => $s::call($op::<$format, 2> $fields),
             3 if const { $s::QUERIES >= 3 } => $s::call($op::<$format, 3> $fields),
             4 if const { $s::QUERIES >= 4 } => $s::call($op::<$format, 4> $fields),
-            5 if const { $s::QUERIES >= 5 } => $s::call($op::<$format, 5> $fields),
-            6 if const { $s::QUERIES >= 6 } => $s::call($op::<$format, 6> $fields),
             _ => $s::call($op::<$format, 1> $fields),
         }
     };
 }
+
+/// Queries of a block, at most.
+pub fn most<S: Simd>(format: u8) -> usize {
+    if is_float(format) {
+        S::QUERIES
+    } else {
+        S::QUERIES.min(PACKED_QUERIES)
+    }
+}
+
+/// The same for packed formats.
+const PACKED_QUERIES: usize = 4;
 
 /// Scores of queries and rows.
 ///
@@ -100,7 +176,7 @@ pub unsafe fn scores<S: Simd>(mut lines: Lines<'_>, queries: Queries, out: *mut 
     let mut first = 0;
     while first < queries.count {
         let q = queries.from(first);
-        let n = q.block(S::QUERIES);
+        let n = q.block(most::<S>(lines.format));
         let out = out.wrapping_add(first * ROWS);
         // SAFETY: the caller's promise, for the queries from `first` on.
         unsafe { for_queries!(S, Scores, lines.format, n, { lines, q, out }) };
@@ -123,30 +199,60 @@ impl<const K: u8, const Q: usize> Op for Scores<'_, K, Q> {
         let Self { lines, q, out } = self;
         // SAFETY: the promise of `scores`.
         unsafe {
-            for (i, rows) in lines.rows.as_chunks::<4>().0[..lines.len.div_ceil(4)]
-                .iter()
-                .enumerate()
-            {
+            for i in 0..lines.len.div_ceil(4) {
                 lines.ahead.ask::<S>(4 * i, 4);
+                // Loops and no closures: a closure that is not inlined has none of the caller's instructions.
+                let mut rows = [std::ptr::null(); 4];
+                for (row, at) in rows.iter_mut().enumerate() {
+                    *at = lines.place.row(4 * i + row);
+                }
                 let mut sums = [[S::splat(0.0); 4]; Q];
-                for v in 0..lines.vectors {
-                    let k = [
-                        vector::<S, K>(rows[0], v),
-                        vector::<S, K>(rows[1], v),
-                        vector::<S, K>(rows[2], v),
-                        vector::<S, K>(rows[3], v),
-                    ];
-                    for (j, sums) in sums.iter_mut().enumerate() {
-                        let q = S::load(q.first.add(j * q.stride + v * S::LANES));
-                        for (sum, k) in sums.iter_mut().zip(k) {
-                            *sum = S::fma(k, q, *sum);
+                let mut v = 0;
+                let mut group = 0;
+                while v < lines.vectors {
+                    let end = if is_float(K) {
+                        lines.vectors
+                    } else {
+                        v + lines.scaled.group
+                    };
+                    let mut factors = [[S::splat(0.0); 2]; 4];
+                    if !is_float(K) {
+                        for (row, factors) in factors.iter_mut().enumerate() {
+                            *factors = lines.scaled.at::<S>(4 * i + row, group);
                         }
                     }
+                    while v < end {
+                        let mut k = [S::splat(0.0); 4];
+                        for (row, k) in k.iter_mut().enumerate() {
+                            *k = scaled::<S, K>(rows[row], v, factors[row]);
+                        }
+                        for (j, sums) in sums.iter_mut().enumerate() {
+                            let q = S::load(q.first.add(j * q.stride + v * S::LANES));
+                            for (sum, k) in sums.iter_mut().zip(k) {
+                                *sum = S::fma(k, q, *sum);
+                            }
+                        }
+                        v += 1;
+                    }
+                    group += 1;
                 }
                 for (j, sums) in sums.into_iter().enumerate() {
                     S::sums(sums, out.add(j * ROWS + 4 * i));
                 }
             }
+        }
+    }
+}
+
+/// Vector number `v` of a row, with a scale and what is added, unless it is of floats.
+#[inline(always)]
+unsafe fn scaled<S: Simd, const K: u8>(row: *const u8, v: usize, [scale, zero]: [S::V; 2]) -> S::V {
+    // SAFETY: the caller promises that the row has it, and `S`.
+    unsafe {
+        let numbers = vector::<S, K>(row, v);
+        match is_float(K) {
+            true => numbers,
+            false => S::fma(numbers, scale, zero),
         }
     }
 }
@@ -183,8 +289,8 @@ impl<const K: u8> Op for Columns<'_, K> {
                 lines.ahead.ask::<S>(i, S::LANES);
                 let mut square = [S::splat(0.0); 16];
                 for v in 0..lines.vectors {
-                    for (number, row) in square.iter_mut().zip(&lines.rows[i..i + S::LANES]) {
-                        *number = vector::<S, K>(*row, v);
+                    for (row, number) in square[..S::LANES].iter_mut().enumerate() {
+                        *number = vector::<S, K>(lines.place.row(i + row), v);
                     }
                     S::transpose(&square, to.add(v * S::LANES * ROWS + i), ROWS);
                 }
@@ -266,7 +372,7 @@ pub unsafe fn add_rows<S: Simd>(mut lines: Lines<'_>, weights: *const f32, sums:
     let mut first = 0;
     while first < sums.count {
         let sums = sums.from(first);
-        let n = sums.block(S::QUERIES);
+        let n = sums.block(most::<S>(lines.format));
         let weights = weights.wrapping_add(first * ROWS);
         // SAFETY: the caller's promise, for the queries from `first` on.
         unsafe { for_queries!(S, AddRows, lines.format, n, { lines, weights, sums }) };
@@ -313,11 +419,20 @@ impl<const K: u8, const Q: usize> AddRows<'_, K, Q> {
                     *sum = S::load(sums.first.add(j * sums.stride + (v + i) * S::LANES));
                 }
             }
-            for (r, row) in lines.rows[..lines.len].iter().enumerate() {
+            let mut group = [0; N];
+            for (i, group) in group.iter_mut().enumerate() {
+                *group = if is_float(K) { 0 } else { (v + i) / lines.scaled.group };
+            }
+            for r in 0..lines.len {
                 lines.ahead.ask::<S>(r, 1);
+                let row = lines.place.row(r);
                 let mut numbers = [S::splat(0.0); N];
                 for (i, number) in numbers.iter_mut().enumerate() {
-                    *number = vector::<S, K>(*row, v + i);
+                    let factors = match is_float(K) {
+                        true => [S::splat(0.0); 2],
+                        false => lines.scaled.at::<S>(r, group[i]),
+                    };
+                    *number = scaled::<S, K>(row, v + i, factors);
                 }
                 for (j, held) in held.iter_mut().enumerate() {
                     let weight = S::splat(*weights.add(j * ROWS + r));

@@ -11,6 +11,11 @@
 
 #![allow(unsafe_code)] // Calls of functions that need an instruction set, after a look whether it is there.
 
+#[cfg(target_arch = "x86_64")]
+mod bytes;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_bytes.rs"]
+mod bytes;
 mod inner;
 mod plan;
 mod planes;
@@ -81,11 +86,11 @@ impl Kernel for Cpu {
     }
 
     fn scratch(&self, input: &Input<'_>) -> Bytes {
-        Plan::new(input, kvlab_cpu::threads()).bytes()
+        Plan::new(input, kvlab_cpu::threads(), self.isa() >= Isa::Avx512).bytes()
     }
 
     fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError> {
-        let plan = Plan::new(input, kvlab_cpu::threads());
+        let plan = Plan::new(input, kvlab_cpu::threads(), self.isa() >= Isa::Avx512);
         let query = &input.query;
         let [tokens, query_heads, _] = query.q.dims();
         let mut out = vec![0.0; tokens * query_heads * plan.shape.value];

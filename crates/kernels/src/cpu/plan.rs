@@ -1,12 +1,13 @@
 //! Who does what: the queries cut into units, and the rows of a unit into splits that run at the same time and are put
 //! together at the end (Flash-Decoding; Dao et al. 2023).
 
+use super::bytes::{self, CHUNK, CHUNK_ROOM, GROUP, WEIGHTS_ROOM};
 use super::sight::Sight;
 use super::tile::{Piece, ROWS};
 use super::unpack::Factors;
 use kvlab_core::{Bytes, Value};
-use kvlab_store::Input;
-use kvlab_store::codec::Packing;
+use kvlab_store::codec::{Packing, Scales};
+use kvlab_store::{Input, Part};
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
@@ -79,6 +80,10 @@ pub struct Plan {
     pub tile: usize,
     /// Whether rows become columns before they meet the queries: dearer, and pays where many do.
     pub columns: bool,
+    /// For each part, whether its keys and its values are multiplied as bytes.
+    pub bytes: Vec<[bool; 2]>,
+    /// For each part, the slots that share scales of their keys: see [`Cursor`](super::tile::Cursor).
+    pub blocks: Vec<usize>,
     pub room: Room,
 }
 
@@ -91,6 +96,9 @@ pub struct Room {
     pub columns: usize,
     pub sums: usize,
     pub factors: [usize; 2],
+    /// Queries as whole numbers, and the weights of rows: `cpu::bytes`.
+    pub chunks: usize,
+    pub weights: usize,
     /// Of all threads: results of splits.
     pub partials: usize,
     /// Of one split.
@@ -108,14 +116,16 @@ impl Room {
             self.sums,
             2 * self.factors[0],
             2 * self.factors[1],
+            self.chunks,
+            self.weights,
         ];
         parts.iter().map(|n| n + 64).sum()
     }
 }
 
 impl Plan {
-    /// For so many threads.
-    pub fn new(input: &Input<'_>, threads: usize) -> Self {
+    /// For so many threads, which multiply bytes or do not.
+    pub fn new(input: &Input<'_>, threads: usize, bytes: bool) -> Self {
         let shape = Shape::new(input);
         let sights = sights(input);
         let mut units: Vec<_> = (0..input.chunks.len())
@@ -147,8 +157,11 @@ impl Plan {
         let tasks = tasks.collect();
         let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
         let columns = 15 * queries > 2 * shape.key;
+        let bytes: Vec<_> = input.parts.iter().map(|part| by_bytes(input, part, bytes)).collect();
+        // Rows that are unpacked stay in the first cache; where they are not, the weights of a tile are cheaper by the dozen.
         let tile = match shape.key.max(shape.value) {
             ..=128 => ROWS,
+            _ if bytes.contains(&[true; 2]) => ROWS,
             129..=256 => 32,
             _ if columns => 32,
             _ => 16,
@@ -161,6 +174,13 @@ impl Plan {
             threads,
             tile,
             columns,
+            blocks: input
+                .parts
+                .iter()
+                .zip(&bytes)
+                .map(|(part, bytes)| block(part, bytes[0]))
+                .collect(),
+            bytes,
             room: Room::default(),
         };
         plan.room = plan.rooms(input, partials);
@@ -172,10 +192,11 @@ impl Plan {
         let all = |unit: &Unit| unit.queries * unit.heads.len();
         let queries = self.units.iter().map(all).max().unwrap_or(0);
         let heads = self.units.iter().map(|unit| unit.heads.len()).max().unwrap_or(0);
-        let scores = self.units.iter().map(|unit| unit.queries * ROWS).max().unwrap_or(0);
+        let most = self.units.iter().map(|unit| unit.queries).max().unwrap_or(0);
+        let any = |side: usize| self.bytes.iter().any(|bytes| bytes[side]);
         let factors = |i: usize, dim: usize| {
             let packings = input.parts.iter().filter_map(|part| part.codecs[i].packing());
-            let rooms = packings.map(|packing: Packing| Factors::room(packing.scales, dim, self.tile, heads));
+            let rooms = packings.map(|packing: Packing| Factors::room(packing.scales, dim, heads));
             rooms.max().unwrap_or(0)
         };
         let own = match input.row.value {
@@ -186,11 +207,21 @@ impl Plan {
         let partial = queries * (2 + shape.value_stride);
         Room {
             queries: queries * shape.key_stride,
-            scores,
+            scores: most * ROWS,
             rows: self.tile * shape.key_stride.max(shape.value_stride),
             columns: if self.columns { ROWS * shape.key_stride } else { 0 },
             sums: queries * shape.value_stride,
             factors: [factors(0, shape.key), own],
+            chunks: if any(0) {
+                queries * shape.key.div_ceil(CHUNK) * CHUNK_ROOM + 16
+            } else {
+                0
+            },
+            weights: if any(1) {
+                most * shape.value.div_ceil(GROUP) * WEIGHTS_ROOM + 16
+            } else {
+                0
+            },
             partials: partials * partial,
             partial,
         }
@@ -211,6 +242,35 @@ impl Unit {
             false => (self.rows * i / self.splits).next_multiple_of(16).min(self.rows),
         };
         cut(split)..cut(split + 1)
+    }
+}
+
+/// Whether keys and values of a part are multiplied as bytes, on a processor that does.
+fn by_bytes(input: &Input<'_>, part: &Part<'_>, possible: bool) -> [bool; 2] {
+    let fits = |side: usize, dim: usize| {
+        part.codecs[side]
+            .packing()
+            .is_some_and(|packing| bytes::fits(&packing, dim, side == 0))
+    };
+    match input.row.value {
+        Value::Own(dim) => [possible && fits(0, input.row.key), possible && fits(1, dim)],
+        // The same rows: both or neither.
+        Value::PrefixOfKey(dim) => {
+            let values = || {
+                part.codecs[0]
+                    .packing()
+                    .is_some_and(|packing| bytes::fits(&packing, dim, false))
+            };
+            [possible && fits(0, input.row.key) && values(); 2]
+        }
+    }
+}
+
+/// Rows that share scales, if keys are multiplied as bytes: a query is then made ready for those.
+fn block(part: &Part<'_>, keys: bool) -> usize {
+    match part.codecs[0].packing().map(|packing| packing.scales) {
+        Some(Scales::Across(rows)) if keys => rows,
+        _ => usize::MAX,
     }
 }
 

@@ -20,6 +20,7 @@ pub struct Raw {
     strides: [usize; 2],
     pub dims: [usize; 3],
     pub dtype: DType,
+    number: usize,
 }
 
 // SAFETY: the memory is read only, and the tensor that owns it is Send and Sync.
@@ -76,6 +77,7 @@ impl Raw {
             strides,
             dims,
             dtype: tensor.dtype(),
+            number: size,
             _tensor: tensor,
         }
     }
@@ -87,14 +89,44 @@ impl Raw {
         self.base.wrapping_add(slot * self.strides[0] + head * self.strides[1])
     }
 
-    /// Whether the heads of a slot follow each other without a gap.
-    pub fn heads_touch(&self) -> bool {
-        self.strides[1] == self.dims[2] * self.dtype.size()
+    /// The numbers of a head of slot 0.
+    #[inline]
+    pub fn head(&self, head: usize) -> *const u8 {
+        self.at(0, head)
     }
 
-    /// Whether slots and heads follow each other without a gap.
-    pub fn dense(&self) -> bool {
-        self.heads_touch() && self.strides[0] == self.dims[1] * self.strides[1]
+    /// Bytes from an address inside to the end of the last slot.
+    #[inline]
+    pub fn behind(&self, at: *const u8) -> usize {
+        let end = self.base.addr()
+            + (self.dims[0].max(1) - 1) * self.strides[0]
+            + (self.dims[1].max(1) - 1) * self.strides[1]
+            + self.width();
+        end.saturating_sub(at.addr())
+    }
+
+    /// Bytes from one slot to the next.
+    #[inline]
+    pub fn slot_stride(&self) -> usize {
+        self.strides[0]
+    }
+
+    /// Bytes of a number.
+    #[inline]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Bytes of a head of a slot.
+    #[inline]
+    pub fn width(&self) -> usize {
+        self.dims[2] * self.number
+    }
+
+    /// Whether the heads of a slot follow each other without a gap.
+    #[inline]
+    pub fn heads_touch(&self) -> bool {
+        self.strides[1] == self.width()
     }
 }
 
@@ -154,7 +186,7 @@ impl Side {
     /// Whether the planes are as large as their description says: the loops rely on it.
     fn check(&self) -> Result<(), CacheError> {
         let bytes = (self.dim * self.code.bits() as usize).div_ceil(8);
-        if self.codes.dims[2] * self.codes.dtype.size() != bytes {
+        if self.codes.width() != bytes {
             return Err(wrong("the width of its codes"));
         }
         let zero_points = matches!(self.code, Code::Int { zero_points: true, .. });

@@ -2,16 +2,20 @@
 
 #![allow(unsafe_code)] // The loops of `inner` and `softmax` over a thread's own memory, and results that no other writes.
 
-use super::inner::{self, Ahead, Lines, Queries, Turned};
+use super::bytes::{self, CHUNK};
+use super::inner::{self, Ahead, Lines, Place, Queries, Scaled, Turned};
 use super::plan::{Plan, Unit};
 use super::planes::{Raw, Rows, Side};
 use super::simd::Simd;
 use super::softmax::{Cap, Softmax, Weigh};
 use super::tile::{Cursor, ROWS, Tile};
-use super::unpack::{BF16, F16, F32, Factors, Unpack};
+use super::unpack::{F32, Factors, Unpack, format, is_float};
 use kvlab_core::EMPTY_LSE;
-use kvlab_store::codec::{Code, Scales, hadamard};
+use kvlab_store::codec::{Scales, hadamard};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Scales of rows that have none.
+static ONES: [f32; ROWS] = [1.0; ROWS];
 
 /// What all tasks read, and where their results go.
 pub struct Job {
@@ -51,6 +55,9 @@ struct Memory {
     /// `[heads, queries, value_stride]`.
     sums: *mut f32,
     factors: [[*mut f32; 2]; 2],
+    /// The queries as whole numbers, `[heads, queries, chunks]`, and the weights of a tile, `[queries, groups]`.
+    chunks: *mut bytes::Chunk,
+    weights: *mut bytes::Weights,
 }
 
 impl Memory {
@@ -67,10 +74,11 @@ impl Memory {
             part
         };
         let room = plan.room;
-        let mut pair = |n: usize| [take(n), take(n)];
         Self {
-            q: pair(room.queries),
-            factors: room.factors.map(&mut pair),
+            q: [take(room.queries), take(room.queries)],
+            factors: room.factors.map(|n| [take(n), take(n)]),
+            chunks: take(room.chunks).cast(),
+            weights: take(room.weights).cast(),
             scores: take(room.scores),
             rows: take(room.rows),
             columns: take(room.columns),
@@ -148,21 +156,41 @@ impl Task<'_> {
                     hadamard::rotate_blocks(&mut other[..shape.key], n);
                 }
             }
+            // A layer has one format of packed keys.
+            let parts = self.job.parts.iter().zip(&self.job.plan.bytes);
+            let packed = parts.filter(|(_, bytes)| bytes[0]).find_map(|(rows, _)| rows.as_ref());
+            if let Some((rows, kind)) = packed.and_then(|rows| Some((rows, bytes::Kind::new(rows.key.code)?))) {
+                let q = Queries {
+                    first: self.memory.q[usize::from(rows.key.rotated.is_some())],
+                    stride: shape.key_stride,
+                    count: all,
+                };
+                bytes::queries(kind, q, shape.key, None, self.memory.chunks);
+            }
         }
     }
 
     unsafe fn attend<S: Simd>(&mut self, split: usize) {
-        let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), self.job.plan.tile);
+        let plan = &self.job.plan;
+        let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), plan.tile, &plan.blocks);
         let (mut tile, mut next) = (Tile::new(), Tile::new());
-        cursor.fill(&mut tile);
+        let mut unpacked = [[0; ROWS]; 2];
+        self.fill(&mut cursor, &mut tile);
         while tile.len > 0 {
-            cursor.fill(&mut next);
+            self.fill(&mut cursor, &mut next);
             if let Some(rows) = &self.job.parts[tile.part] {
                 self.turn(rows.rotated_values());
                 // SAFETY: the caller's promise; `Rows` has looked at the slots.
-                unsafe { self.tile::<S>(rows, &tile, &next) };
+                unsafe { self.tile::<S>(rows, &tile, &next, &mut unpacked) };
             }
             std::mem::swap(&mut tile, &mut next);
+        }
+    }
+
+    fn fill(&self, cursor: &mut Cursor<'_>, tile: &mut Tile) {
+        cursor.fill(tile);
+        if let Some(rows) = &self.job.parts[tile.part] {
+            tile.locate(rows);
         }
     }
 
@@ -185,7 +213,7 @@ impl Task<'_> {
         self.rotated = rotated;
     }
 
-    unsafe fn tile<S: Simd>(&mut self, rows: &Rows, tile: &Tile, next: &Tile) {
+    unsafe fn tile<S: Simd>(&mut self, rows: &Rows, tile: &Tile, next: &Tile, unpacked: &mut [[usize; ROWS]; 2]) {
         let (plan, unit, memory) = (&self.job.plan, self.unit, self.memory);
         let (shape, queries) = (plan.shape, unit.queries);
         let next_rows = self.job.parts[next.part].as_ref().filter(|_| next.len > 0);
@@ -197,9 +225,15 @@ impl Task<'_> {
         });
         // SAFETY: the caller's promise; the memory was measured for these.
         unsafe {
-            factors[0].read::<S>(&rows.key, tile);
+            // A side whose factors are not those of the next tile asks for what it does not need.
+            let soon = &next.slots[..if next_rows.is_some() && next.part == tile.part {
+                next.len
+            } else {
+                0
+            }];
+            factors[0].read::<S>(&rows.key, tile, soon);
             if let Some(value) = &rows.value {
-                factors[1].read::<S>(value, tile);
+                factors[1].read::<S>(value, tile, soon);
             }
             for (i, head) in unit.heads.clone().enumerate() {
                 let first = |memory: *mut f32, stride| Queries {
@@ -209,77 +243,143 @@ impl Task<'_> {
                 };
                 let q = first(memory.q[usize::from(rows.key.rotated.is_some())], shape.key_stride);
                 let sums = first(memory.sums, shape.value_stride);
-                let mut at = [[std::ptr::null(); ROWS]; 4];
-                let [keys_at, values_at, soon, values_soon] = &mut at;
-                let mut keys = self.lines::<S>(&rows.key, tile, head, &factors[0], keys_at, plan.columns);
-                keys.ahead = ahead(next_rows.map(|rows| &rows.key), next, head, soon);
-                self.scores::<S>(keys, q);
+                let ahead = |side: Option<&Side>, number: usize| match side {
+                    None => Ahead::NOTHING,
+                    Some(side) => Ahead {
+                        place: Place {
+                            base: side.codes.head(head),
+                            offsets: &next.offsets[number],
+                        },
+                        len: next.len,
+                        width: side.codes.width(),
+                    },
+                };
+                let [keys_as_bytes, values_as_bytes] = plan.bytes[tile.part].map(|bytes| bytes && S::BYTES);
+                let [keys_unpacked, values_unpacked] = &mut *unpacked;
+                let mut keys = match keys_as_bytes {
+                    true => packed(&rows.key, tile, 0, head, &factors[0]),
+                    false => self.lines::<S>((&rows.key, 0), tile, head, &factors[0], keys_unpacked),
+                };
+                keys.ahead = ahead(next_rows.map(|rows| &rows.key), 0);
+                match bytes::Kind::new(rows.key.code).filter(|_| keys_as_bytes) {
+                    Some(kind) => {
+                        let chunks = memory.chunks.add(i * queries * (shape.key / CHUNK));
+                        let kind = match rows.key.scales {
+                            Scales::Across(block) => {
+                                factors[0].read_block::<S>(&rows.key, tile.slots[0] / block, head);
+                                let channels = [factors[0].scale, factors[0].zero].map(<*mut f32>::cast_const);
+                                let kind = bytes::Kind {
+                                    zero_points: true,
+                                    ..kind
+                                };
+                                bytes::queries(kind, q, shape.key, Some(channels), chunks);
+                                // The query has the scales in it: for the rows, all are 1.
+                                keys.scaled.scale = ONES.as_ptr();
+                                keys.scaled.zero = ONES.as_ptr();
+                                keys.scaled.group = shape.key / 16;
+                                kind
+                            }
+                            _ => kind,
+                        };
+                        bytes::scores(kind, keys, chunks, queries, shape.key, memory.scores);
+                    }
+                    None => self.scores::<S>(keys, q),
+                }
                 self.weigh::<S>(tile, i * queries, sums);
+                let (side, number) = match &rows.value {
+                    Some(value) => (value, 1),
+                    None => (&rows.key, 0),
+                };
+                let soon = next_rows.and_then(|rows| rows.value.as_ref());
+                if let Some(kind) = bytes::Kind::new(side.code).filter(|_| values_as_bytes) {
+                    let groups = shape.value.div_ceil(side.group());
+                    let lines = packed(side, tile, number, head, &factors[number]);
+                    let ahead = ahead(soon, 1);
+                    bytes::weights(
+                        kind,
+                        lines.scaled,
+                        tile.len,
+                        groups,
+                        memory.scores,
+                        queries,
+                        memory.weights,
+                    );
+                    bytes::values(
+                        kind,
+                        Lines { ahead, ..lines },
+                        memory.weights,
+                        side.group(),
+                        shape.value,
+                        sums,
+                    );
+                    continue;
+                }
                 let values = match &rows.value {
                     None => Lines {
                         vectors: shape.value.div_ceil(S::LANES),
                         ahead: Ahead::NOTHING,
                         ..keys
                     },
-                    Some(value) => {
-                        let mut values = self.lines::<S>(value, tile, head, &factors[1], values_at, false);
-                        let next = next_rows.and_then(|rows| rows.value.as_ref()).zip(Some(next));
-                        values.ahead = next.map_or(Ahead::NOTHING, |(side, next)| {
-                            ahead(Some(side), next, head, values_soon)
-                        });
-                        values
-                    }
+                    Some(value) => Lines {
+                        ahead: ahead(soon, 1),
+                        ..self.lines::<S>((value, 1), tile, head, &factors[1], values_unpacked)
+                    },
                 };
                 inner::add_rows::<S>(values, memory.scores, sums);
             }
         }
     }
 
-    /// Where the rows of a head lie: in the plane, if the loops can read them there, or unpacked.
+    /// Where the rows of a head lie: in the plane, if the loops can read them there, or unpacked. The side is that of the
+    /// keys (0) or of the values (1).
     unsafe fn lines<'l, S: Simd>(
         &self,
-        side: &Side,
-        tile: &Tile,
+        (side, number): (&Side, usize),
+        tile: &'l Tile,
         head: usize,
         factors: &Factors,
-        at: &'l mut [*const u8; ROWS],
-        once: bool,
+        unpacked: &'l mut [usize; ROWS],
     ) -> Lines<'l> {
-        let format = match side.code {
-            Code::F32 => F32,
-            Code::F16 => F16,
-            _ => BF16,
-        };
-        let float = matches!(side.code, Code::F32 | Code::F16 | Code::Bf16);
-        let few = once || format == F32 || self.unit.queries <= 2 * S::QUERIES;
-        let direct = float && side.scales == Scales::None && side.dim.is_multiple_of(S::LANES) && few;
-        if direct {
-            for (at, &slot) in at.iter_mut().zip(&tile.slots[..tile.len]) {
-                *at = side.codes.at(slot, head);
-            }
-        } else {
-            let (to, stride) = (self.memory.rows, side.dim.next_multiple_of(16));
-            let unpack = Unpack {
-                side,
-                tile,
-                head,
-                factors,
-                to,
-                stride,
-            };
-            // SAFETY: the caller's promise; there is room for a tile.
-            unsafe { unpack.call::<S>() };
-            for (i, at) in at.iter_mut().enumerate().take(tile.len) {
-                *at = to.wrapping_add(i * stride).cast_const().cast();
-            }
-        }
-        Lines {
-            format: if direct { format } else { F32 },
-            rows: padded(at, tile.len),
+        let vectors = side.dim.div_ceil(S::LANES);
+        let lines = |format, base, offsets| Lines {
+            format,
+            place: Place { base, offsets },
             len: tile.len,
-            vectors: side.dim.div_ceil(S::LANES),
+            vectors,
+            scaled: Scaled::NOT,
             ahead: Ahead::NOTHING,
+        };
+        let format = format(side.code);
+        let columns = number == 0 && self.job.plan.columns;
+        let passes = self.unit.queries.div_ceil(inner::most::<S>(format));
+        let in_place = match side.scales {
+            Scales::None => is_float(format) && (format == F32 || columns || passes <= 2),
+            Scales::Along(_) => !columns && passes <= 2 && side.group().is_multiple_of(S::LANES),
+            Scales::Across(_) => false,
+        };
+        if in_place && side.dim.is_multiple_of(S::LANES) {
+            let direct = lines(format, side.codes.head(head), &tile.offsets[number]);
+            if is_float(format) {
+                return direct;
+            }
+            let scaled = scaled(side, head, factors, S::LANES);
+            return Lines { scaled, ..direct };
         }
+        let (to, stride) = (self.memory.rows, side.dim.next_multiple_of(16));
+        let unpack = Unpack {
+            side,
+            tile,
+            head,
+            factors,
+            to,
+            stride,
+        };
+        // SAFETY: the caller's promise; there is room for a tile.
+        unsafe { unpack.call::<S>() };
+        for (i, offset) in unpacked.iter_mut().enumerate() {
+            *offset = i.min(tile.len.saturating_sub(1)) * stride * size_of::<f32>();
+        }
+        lines(F32, to.cast_const().cast(), unpacked)
     }
 
     /// Scores of all queries of a head.
@@ -412,20 +512,27 @@ impl Task<'_> {
     }
 }
 
-/// The loops take rows four or sixteen at a time: the last one again.
-fn padded(at: &mut [*const u8; ROWS], len: usize) -> &[*const u8; ROWS] {
-    let last = at[len.saturating_sub(1)];
-    at[len..len.next_multiple_of(16)].fill(last);
-    at
+/// The scales of a head.
+fn scaled(side: &Side, head: usize, factors: &Factors, lanes: usize) -> Scaled {
+    let [scale, zero] = factors.of(side, head).map(<*mut f32>::cast_const);
+    Scaled {
+        scale,
+        zero,
+        group: side.group() / lanes,
+    }
 }
 
-fn ahead<'l>(side: Option<&Side>, next: &Tile, head: usize, at: &'l mut [*const u8; ROWS]) -> Ahead<'l> {
-    let Some(side) = side else { return Ahead::NOTHING };
-    for (at, &slot) in at.iter_mut().zip(&next.slots[..next.len]) {
-        *at = side.codes.at(slot, head);
-    }
-    Ahead {
-        rows: &at[..next.len],
-        width: side.codes.dims[2] * side.codes.dtype.size(),
+/// The rows of a head as they are packed, for [`bytes`].
+fn packed<'l>(side: &Side, tile: &'l Tile, number: usize, head: usize, factors: &Factors) -> Lines<'l> {
+    Lines {
+        format: format(side.code),
+        place: Place {
+            base: side.codes.head(head),
+            offsets: &tile.offsets[number],
+        },
+        len: tile.len,
+        vectors: 0,
+        scaled: scaled(side, head, factors, 16),
+        ahead: Ahead::NOTHING,
     }
 }

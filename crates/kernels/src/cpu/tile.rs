@@ -1,5 +1,6 @@
 //! Rows in tiles: what the loops look at together.
 
+use super::planes::Rows;
 use kvlab_store::Run;
 use std::ops::Range;
 
@@ -12,6 +13,8 @@ pub struct Tile {
     pub len: usize,
     pub slots: [usize; ROWS],
     pub positions: [usize; ROWS],
+    /// Where the codes of its keys and of its values lie: bytes behind those of slot 0, filled up to sixteen with the last.
+    pub offsets: [[usize; ROWS]; 2],
 }
 
 impl Tile {
@@ -21,6 +24,21 @@ impl Tile {
             len: 0,
             slots: [0; ROWS],
             positions: [0; ROWS],
+            offsets: [[0; ROWS]; 2],
+        }
+    }
+
+    /// Finds the codes of its rows.
+    pub fn locate(&mut self, rows: &Rows) {
+        let sides = std::iter::once(&rows.key).chain(&rows.value);
+        for (offsets, side) in self.offsets.iter_mut().zip(sides) {
+            let stride = side.codes.slot_stride();
+            for (offset, slot) in offsets.iter_mut().zip(&self.slots[..self.len]) {
+                *offset = slot * stride;
+            }
+            // The loops take rows four or sixteen at a time.
+            let last = offsets[self.len.saturating_sub(1)];
+            offsets[self.len..self.len.next_multiple_of(16)].fill(last);
         }
     }
 
@@ -45,10 +63,12 @@ pub struct Cursor<'a> {
     left: usize,
     /// Rows of a tile.
     most: usize,
+    /// For each part, the slots that share scales: no tile has rows of two such blocks.
+    blocks: &'a [usize],
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(mut pieces: &'a [Piece], rows: Range<usize>, most: usize) -> Self {
+    pub fn new(mut pieces: &'a [Piece], rows: Range<usize>, most: usize, blocks: &'a [usize]) -> Self {
         let mut skip = rows.start;
         while let [first, rest @ ..] = pieces
             && skip >= first.run.len
@@ -61,6 +81,7 @@ impl<'a> Cursor<'a> {
             skip,
             left: rows.len(),
             most: most.min(ROWS),
+            blocks,
         }
     }
 
@@ -72,7 +93,12 @@ impl<'a> Cursor<'a> {
                 return;
             }
             tile.part = *part;
-            let n = (run.len - self.skip).min(self.left).min(self.most - tile.len);
+            let (slot, block) = (run.slot + self.skip, self.blocks[*part]);
+            if tile.len > 0 && tile.slots[tile.len - 1] / block != slot / block {
+                return;
+            }
+            let left = run.len - self.skip;
+            let n = left.min(self.left).min(self.most - tile.len).min(block - slot % block);
             for i in 0..n {
                 tile.slots[tile.len + i] = run.slot + self.skip + i;
                 tile.positions[tile.len + i] = run.position + self.skip + i;
@@ -83,6 +109,8 @@ impl<'a> Cursor<'a> {
             if self.skip == run.len {
                 self.pieces = rest;
                 self.skip = 0;
+            } else if tile.len < self.most {
+                return;
             }
         }
     }
@@ -109,10 +137,11 @@ mod tests {
     #[test]
     fn no_row_is_lost() {
         let pieces = pieces();
-        for most in [1, 3, 16, 64] {
+        for (most, block) in [(1, 8), (3, usize::MAX), (16, 8), (64, usize::MAX), (64, 16)] {
+            let blocks = [block; 2];
             for end in 0..=79 {
                 for start in 0..=end {
-                    let mut cursor = Cursor::new(&pieces, start..end, most);
+                    let mut cursor = Cursor::new(&pieces, start..end, most, &blocks);
                     let mut tile = Tile::new();
                     let mut seen = Vec::new();
                     loop {
@@ -121,6 +150,11 @@ mod tests {
                             break;
                         }
                         assert!(tile.len <= most);
+                        assert!(
+                            tile.slots[..tile.len]
+                                .iter()
+                                .all(|slot| slot / block == tile.slots[0] / block)
+                        );
                         for (&slot, &position) in tile.slots[..tile.len].iter().zip(&tile.positions) {
                             let run = pieces
                                 .iter()

@@ -5,19 +5,39 @@
 use super::planes::{Raw, Side};
 use super::simd::portable::half;
 use super::simd::{Op, Simd};
-use super::tile::Tile;
+use super::tile::{ROWS, Tile};
 use burn::tensor::DType;
 use kvlab_store::codec::{Code, Scales};
+use std::ops::Range;
 
 /// Formats as constants, for loops that are compiled for each of them.
 pub const F32: u8 = 0;
 pub const F16: u8 = 1;
 pub const BF16: u8 = 2;
-const E4M3: u8 = 3;
-const E5M2: u8 = 4;
-const INT8: u8 = 5;
-const INT4: u8 = 6;
-const INT2: u8 = 7;
+pub const E4M3: u8 = 3;
+pub const E5M2: u8 = 4;
+pub const INT8: u8 = 5;
+pub const INT4: u8 = 6;
+pub const INT2: u8 = 7;
+
+/// The constant of a code.
+pub fn format(code: Code) -> u8 {
+    match code {
+        Code::F32 => F32,
+        Code::F16 => F16,
+        Code::Bf16 => BF16,
+        Code::E4m3 => E4M3,
+        Code::E5m2 => E5M2,
+        Code::Int { bits: 8, .. } => INT8,
+        Code::Int { bits: 4, .. } => INT4,
+        Code::Int { .. } => INT2,
+    }
+}
+
+/// Whether it has numbers, and not codes that are scaled.
+pub const fn is_float(format: u8) -> bool {
+    format <= BF16
+}
 
 /// Vectors of a row, up to which its scales are not looked up number by number.
 const VECTORS: usize = 96;
@@ -84,7 +104,8 @@ unsafe fn widen<S: Simd>(from: *const u8, dtype: DType, n: usize, to: *mut f32) 
     }
 }
 
-/// Room for the scales and zero points of a tile, as f32.
+/// Room for the scales and zero points of a tile, as f32: `[heads, groups][ROWS]` where rows have their own, and else
+/// those of a block of rows.
 #[derive(Clone, Copy)]
 pub struct Factors {
     pub scale: *mut f32,
@@ -95,29 +116,80 @@ pub struct Factors {
 }
 
 impl Factors {
-    /// Numbers of each of the two, for tiles of so many rows of vectors of `dim` numbers.
-    pub fn room(scales: Scales, dim: usize, rows: usize, heads: usize) -> usize {
+    /// Numbers of each of the two, for tiles of rows of vectors of `dim` numbers.
+    pub fn room(scales: Scales, dim: usize, heads: usize) -> usize {
         match scales {
             Scales::None => 0,
-            Scales::Along(group) => rows * heads * (dim / group.unwrap_or(dim).max(1)),
-            Scales::Across(_) => dim,
+            // The square that is turned last may be larger than what is left.
+            Scales::Along(group) => ROWS * (heads * (dim / group.unwrap_or(dim).max(1))).next_multiple_of(16),
+            Scales::Across(_) => dim.max(ROWS),
         }
     }
 
-    /// Reads those of all heads, where each row has its own.
+    /// Those of a head, if rows have their own.
+    pub fn of(&self, side: &Side, head: usize) -> [*mut f32; 2] {
+        let at = (head - self.first) * side.groups() * ROWS;
+        [self.scale.wrapping_add(at), self.zero.wrapping_add(at)]
+    }
+
+    /// Reads those of all heads, where each row has its own, and asks for those of a later tile.
     ///
     /// # Safety
     /// There is [`room`](Self::room), the slots are inside of the planes, and the processor has `S`.
-    pub unsafe fn read<S: Simd>(&self, side: &Side, tile: &Tile) {
+    pub unsafe fn read<S: Simd>(&self, side: &Side, tile: &Tile, next: &[usize]) {
         if !matches!(side.scales, Scales::Along(_)) {
             return;
         }
+        let factors = self;
         for (raw, to) in [(&side.scale, self.scale), (&side.zero, self.zero)] {
             if let Some(raw) = raw {
-                let factors = self;
                 // SAFETY: the caller's promise.
-                unsafe { S::call(ReadPlane { factors, raw, tile, to }) };
+                unsafe {
+                    S::call(ReadPlane {
+                        factors,
+                        raw,
+                        tile,
+                        next,
+                        to,
+                    })
+                };
             }
+        }
+        if side.zero.is_none() {
+            // SAFETY: as many zeros as scales.
+            unsafe { self.zeros(side.code, self.heads * side.groups() * ROWS) };
+        }
+    }
+
+    /// Reads those of a head, where each block of rows has its own.
+    ///
+    /// # Safety
+    /// There is [`room`](Self::room), the block is inside of the planes, and the processor has `S`.
+    pub unsafe fn read_block<S: Simd>(&self, side: &Side, block: usize, head: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (raw, to) in [(&side.scale, self.scale), (&side.zero, self.zero)] {
+                if let Some(raw) = raw {
+                    widen::<S>(raw.at(block, head), raw.dtype, side.dim, to);
+                }
+            }
+            if side.zero.is_none() {
+                self.zeros(side.code, side.dim);
+            }
+        }
+    }
+
+    /// What is added to so many scaled codes, where there are no zero points: the code in the middle stands for 0.
+    unsafe fn zeros(&self, code: Code, n: usize) {
+        let middle = middle(code);
+        // SAFETY: the caller promises as many scales and room for as many zeros.
+        unsafe {
+            let scales = std::slice::from_raw_parts(self.scale, n);
+            let zeros = std::slice::from_raw_parts_mut(self.zero, n);
+            zeros
+                .iter_mut()
+                .zip(scales)
+                .for_each(|(zero, scale)| *zero = -middle * scale);
         }
     }
 }
@@ -126,6 +198,8 @@ struct ReadPlane<'a> {
     factors: &'a Factors,
     raw: &'a Raw,
     tile: &'a Tile,
+    /// Slots of a later tile.
+    next: &'a [usize],
     to: *mut f32,
 }
 
@@ -134,32 +208,64 @@ impl Op for ReadPlane<'_> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Self { factors, raw, tile, to } = self;
+        let Self {
+            factors,
+            raw,
+            tile,
+            next,
+            to,
+        } = self;
         let width = raw.dims[2];
-        let together = raw.dense() && factors.heads == raw.dims[1];
+        // Rows that share a line are asked for once, if they follow each other.
+        for &slot in next.iter().step_by((64 / raw.slot_stride().max(1)).max(1)) {
+            // SAFETY: an address is asked for, not read.
+            unsafe { S::prefetch(raw.at(slot, factors.first)) };
+        }
         let n = factors.heads * width;
-        let mut row = 0;
-        while row < tile.len {
-            let slot = tile.slots[row];
-            let mut rows = 1;
-            while together && row + rows < tile.len && tile.slots[row + rows] == slot + rows {
-                rows += 1;
-            }
-            // SAFETY: rows that follow each other without a gap, and heads, as far as they do.
-            unsafe {
-                match raw.heads_touch() {
-                    true => widen::<S>(raw.at(slot, factors.first), raw.dtype, rows * n, to.add(row * n)),
-                    false => {
-                        for head in 0..factors.heads {
-                            let from = raw.at(slot, factors.first + head);
-                            widen::<S>(from, raw.dtype, width, to.add(row * n + head * width));
-                        }
+        let (wide, bytes) = (raw.dtype == DType::F32, S::LANES * raw.number());
+        let (touch, stride, base) = (raw.heads_touch(), raw.slot_stride(), raw.at(0, factors.first));
+        for row in (0..tile.len).step_by(S::LANES) {
+            for first in (0..n).step_by(S::LANES) {
+                let base = base.wrapping_add(first * raw.number());
+                // Nothing is read behind the plane's end.
+                let inside = if touch { raw.behind(base) } else { 0 };
+                // SAFETY: the plane has the slots, and there is the room of a square more than there are numbers.
+                unsafe {
+                    // Rows that are none have scale 0.
+                    let mut square = [S::splat(0.0); 16];
+                    let slots = &tile.slots[row..(row + S::LANES).min(tile.len)];
+                    for (numbers, &slot) in square.iter_mut().zip(slots) {
+                        let at = base.wrapping_add(slot * stride);
+                        *numbers = if slot * stride + bytes > inside {
+                            S::load(last_numbers(raw, slot, factors.first, first..n).as_ptr())
+                        } else if wide {
+                            S::load(at.cast())
+                        } else {
+                            S::f16(at)
+                        };
                     }
+                    S::transpose(&square, to.add(first * ROWS + row), ROWS);
                 }
             }
-            row += rows;
         }
     }
+}
+
+/// Some numbers of the heads of a slot, up to sixteen, counted from the first number of `head`.
+#[cold]
+fn last_numbers(raw: &Raw, slot: usize, head: usize, range: Range<usize>) -> [f32; 16] {
+    let mut numbers = [0.0; 16];
+    for (number, i) in numbers.iter_mut().zip(range) {
+        let at = raw.at(slot, head + i / raw.dims[2]);
+        // SAFETY: the plane has this number.
+        *number = unsafe {
+            match raw.dtype {
+                DType::F32 => at.cast::<f32>().add(i % raw.dims[2]).read_unaligned(),
+                _ => half(at.cast::<u16>().add(i % raw.dims[2]).read_unaligned()),
+            }
+        };
+    }
+    numbers
 }
 
 /// Writes the rows of a head as f32, `stride` numbers from one to the next, with zeros up to a whole vector.
@@ -233,7 +339,7 @@ unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
     unsafe {
         // No division in the loop: a short row costs less than one.
         let fits = side.dim.is_multiple_of(S::LANES);
-        let (group, groups, middle) = (side.group(), side.groups(), middle(side.code));
+        let group = side.group();
         let vectors = side.dim / S::LANES;
         let whole = fits && group.is_multiple_of(S::LANES) && vectors <= VECTORS;
         let mut scales = [0; VECTORS];
@@ -248,28 +354,21 @@ unsafe fn rows<S: Simd, const K: u8>(unpack: Unpack<'_>) {
             match side.scales {
                 Scales::None => plain::<S, K>(side, codes, to),
                 Scales::Along(_) => {
-                    let at = (row * factors.heads + head - factors.first) * groups;
-                    let (scale, zero) = (factors.scale.add(at), factors.zero.add(at));
+                    let [scale, zero] = factors.of(side, head).map(|of| of.wrapping_add(row).cast_const());
                     if !whole {
-                        one_by_one::<S>(side, codes, scale, zero, to);
-                    } else if side.zero.is_some() {
-                        along::<S, K, true>(codes, scale, zero, &scales[..vectors], to);
+                        one_by_one::<S>(side, codes, scale, zero, ROWS, to);
                     } else {
-                        along::<S, K, false>(codes, scale, &raw const middle, &scales[..vectors], to);
+                        along::<S, K>(codes, scale, zero, &scales[..vectors], to);
                     }
                 }
                 Scales::Across(rows) => {
                     if block != slot / rows {
                         block = slot / rows;
-                        for (raw, to) in [(&side.scale, factors.scale), (&side.zero, factors.zero)] {
-                            if let Some(raw) = raw {
-                                widen::<S>(raw.at(block, head), raw.dtype, side.dim, to);
-                            }
-                        }
+                        factors.read_block::<S>(side, block, head);
                     }
                     match fits {
-                        true => across::<S, K>(side, codes, factors.scale, factors.zero, to),
-                        false => one_by_one::<S>(side, codes, factors.scale, factors.zero, to),
+                        true => across::<S, K>(side.dim, codes, factors.scale, factors.zero, to),
+                        false => one_by_one::<S>(side, codes, factors.scale, factors.zero, 1, to),
                     }
                 }
             }
@@ -296,26 +395,20 @@ unsafe fn plain<S: Simd, const K: u8>(side: &Side, codes: *const u8, to: *mut f3
     }
 }
 
-/// A scale for each vector (`scales` says which), and a zero point, or else the code in the middle.
+/// A scale and what is added for each vector, `ROWS` numbers from one group to the next: `groups` says which.
 #[inline(always)]
-unsafe fn along<S: Simd, const K: u8, const ZERO: bool>(
+unsafe fn along<S: Simd, const K: u8>(
     codes: *const u8,
     scale: *const f32,
-    other: *const f32,
-    scales: &[usize],
+    zero: *const f32,
+    groups: &[usize],
     to: *mut f32,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        for (i, &group) in scales.iter().enumerate() {
-            let scale = S::splat(*scale.add(group));
-            let other = S::splat(*other.add(if ZERO { group } else { 0 }));
-            let codes = vector::<S, K>(codes, i);
-            let numbers = match ZERO {
-                true => S::fma(codes, scale, other),
-                false => S::mul(S::sub(codes, other), scale),
-            };
-            S::store(to.add(i * S::LANES), numbers);
+        for (i, &group) in groups.iter().enumerate() {
+            let (scale, zero) = (S::splat(*scale.add(group * ROWS)), S::splat(*zero.add(group * ROWS)));
+            S::store(to.add(i * S::LANES), S::fma(vector::<S, K>(codes, i), scale, zero));
         }
     }
 }
@@ -323,7 +416,7 @@ unsafe fn along<S: Simd, const K: u8, const ZERO: bool>(
 /// A scale for each number.
 #[inline(always)]
 unsafe fn across<S: Simd, const K: u8>(
-    side: &Side,
+    dim: usize,
     codes: *const u8,
     scale: *const f32,
     zero: *const f32,
@@ -331,31 +424,29 @@ unsafe fn across<S: Simd, const K: u8>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let middle = S::splat(middle(side.code));
-        for i in 0..side.dim / S::LANES {
+        for i in 0..dim / S::LANES {
             let at = i * S::LANES;
             let (codes, scale) = (vector::<S, K>(codes, i), S::load(scale.add(at)));
-            let numbers = match side.zero {
-                Some(_) => S::fma(codes, scale, S::load(zero.add(at))),
-                None => S::mul(S::sub(codes, middle), scale),
-            };
-            S::store(to.add(at), numbers);
+            S::store(to.add(at), S::fma(codes, scale, S::load(zero.add(at))));
         }
     }
 }
 
-/// Whatever does not fit vectors.
-unsafe fn one_by_one<S: Simd>(side: &Side, codes: *const u8, scale: *const f32, zero: *const f32, to: *mut f32) {
+/// Whatever does not fit vectors; `stride` numbers from one factor to the next.
+unsafe fn one_by_one<S: Simd>(
+    side: &Side,
+    codes: *const u8,
+    scale: *const f32,
+    zero: *const f32,
+    stride: usize,
+    to: *mut f32,
+) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (middle, group) = (middle(side.code), side.group());
+        let group = side.group();
         for i in 0..side.dim {
-            let (code, scale) = (number(side.code, codes, i), *scale.add(i / group));
-            let number = match side.zero {
-                Some(_) => code * scale + *zero.add(i / group),
-                None => (code - middle) * scale,
-            };
-            to.add(i).write(number);
+            let (code, group) = (number(side.code, codes, i), i / group * stride);
+            to.add(i).write(code * *scale.add(group) + *zero.add(group));
         }
         for i in side.dim..side.dim.next_multiple_of(S::LANES) {
             to.add(i).write(0.0);

@@ -19,6 +19,24 @@ window = 16
 chunk = 5
 prompts = [4, 9]
 new_tokens = 3
+[workload.conversation]
+turns = 3
+message = 3
+answer = 2
+[workload.mix]
+requests = 4
+prefixes = 2
+prefix = 6
+own = 2
+answer = 2
+[[workload.recall]]
+kind = "needle"
+style = "symbols"
+lengths = [10]
+depths = [0, 100]
+trials = 2
+[measure]
+layers = true
 [[variant]]
 name = "none"
 set = { "cache.variant" = "none" }
@@ -88,7 +106,7 @@ fn read(comparison: &Comparison, file: &str) -> String {
     fs::read_to_string(comparison.folder.join(file)).unwrap()
 }
 
-/// The records, without their times.
+/// The records, without their times and without the memory of the process, which allocates as it likes.
 fn timeless(text: &str) -> Vec<Record> {
     let records = text.lines().map(|line| match serde_json::from_str(line).unwrap() {
         Record::Speed(r) => {
@@ -100,9 +118,20 @@ fn timeless(text: &str) -> Vec<Record> {
                     ..cached
                 }),
                 gaps_ms,
+                process: None,
                 ..r
             })
         }
+        Record::Turn(r) => Record::Turn(crate::TurnRecord {
+            ttft_ms: 0.0,
+            gaps_ms: vec![0.0; r.gaps_ms.len()],
+            ..r
+        }),
+        Record::Mix(r) => Record::Mix(crate::MixRecord {
+            ttft_ms: vec![0.0; r.ttft_ms.len()],
+            total_ms: 0.0,
+            ..r
+        }),
         other => other,
     });
     records.collect()
@@ -161,7 +190,7 @@ fn exact_caches_are_exact_lossy_ones_say_so_and_a_failed_cell_stops_no_other() {
         "{failed:?}"
     );
     let cells = comparison.experiment.cells().len();
-    let all = cells * (3 + 4);
+    let all = cells * (3 + 2 + 4 + 2 * 4);
     assert_eq!(seen.last(), Some(&Progress::Advanced { done: all, total: all }));
     assert_eq!(seen.iter().filter(|p| matches!(p, Progress::Failed { .. })).count(), 2);
 
@@ -190,7 +219,7 @@ fn exact_caches_are_exact_lossy_ones_say_so_and_a_failed_cell_stops_no_other() {
 /// prefix sharing off it did not. The second prompt begins with the first.
 #[test]
 fn t45_t56_cold_and_cached_times_are_measured_apart() {
-    let (head, _) = EXPERIMENT.split_once("[[variant]]").unwrap();
+    let (head, _) = EXPERIMENT.split_once("[workload.conversation]").unwrap();
     let paged = "\"cache.layout\" = \"paged\", \"cache.page_size\" = 2";
     let text = format!(
         "{head}batch = 2\n[[variant]]\nname = \"off\"\nset = {{ {paged}, \"cache.sequences\" = 2 }}\n[[variant]]\nname = \"on\"\n\
@@ -235,10 +264,67 @@ fn t45_t56_cold_and_cached_times_are_measured_apart() {
     );
 }
 
+/// Conversations and shared prefixes: what is found is not computed again. Messages of 3 tokens and answers of 2, of which the
+/// last is not fed before the next turn; four requests on two prefixes of three pages.
+#[test]
+fn turns_and_requests_say_what_they_reuse() {
+    let (head, _) = EXPERIMENT.split_once("[[workload.recall]]").unwrap();
+    let text = format!(
+        "{head}[measure]\nquality = false\n[[variant]]\nname = \"none\"\nset = {{ \"cache.variant\" = \"none\" }}\n\
+         [[variant]]\nname = \"own\"\n[[variant]]\nname = \"pages\"\n\
+         cache = {{ layout = \"paged\", page_size = 2, prefix_sharing = true }}\n"
+    );
+    let lab = Lab::new(&[]);
+    let experiment = with_known(|known| Experiment::parse(&text, "tiny.toml", lab.dir.path(), &[], known));
+    let experiment = experiment.unwrap_or_else(|e| panic!("{e}"));
+    let lab = Lab { experiment, ..lab };
+    let (comparison, _) = lab.run(&lab.options()).unwrap();
+    assert_eq!(comparison.failed(), []);
+    for (cell, reused) in [("none", [0, 0, 0]), ("own", [0, 4, 9]), ("pages", [0, 4, 9])] {
+        let turns = &row(&comparison, cell).turns;
+        let of: Vec<_> = turns
+            .iter()
+            .map(|t| (t.turn, t.prompt_tokens, t.reused_tokens, t.computed_tokens))
+            .collect();
+        let want: Vec<_> = [3, 8, 13]
+            .iter()
+            .zip(reused)
+            .enumerate()
+            .map(|(i, (&p, r))| (i, p, r, p - r))
+            .collect();
+        assert_eq!(of, want, "{cell}");
+        assert!(turns.iter().all(|turn| turn.ttft_ms.median > 0.0));
+    }
+    for (cell, reused) in [("none", 0), ("own", 0), ("pages", 2 * 6)] {
+        let mix = row(&comparison, cell).mix.unwrap();
+        assert_eq!(
+            (mix.requests, mix.prefixes, mix.prefix_tokens, mix.own_tokens),
+            (4, 2, 6, 2)
+        );
+        assert_eq!(
+            (mix.reused_tokens, mix.computed_tokens),
+            (reused, 4 * 8 - reused),
+            "{cell}"
+        );
+        assert!(mix.total_ms.median > mix.ttft_ms.median);
+    }
+}
+
 #[test]
 fn two_runs_differ_in_nothing_but_times() {
     let lab = Lab::new(&[]);
+    // Files without a time in them.
+    let files = [
+        "layers.csv",
+        "tables/quality.csv",
+        "tables/memory.csv",
+        "tables/quality.md",
+        "figures/quality.svg",
+        "figures/memory.svg",
+        "figures/operations.svg",
+    ];
     let (first, _) = lab.run(&lab.options()).unwrap();
+    let written = files.map(|file| read(&first, file));
     let (first, before) = (timeless(&read(&first, "records.jsonl")), first);
     let (second, _) = lab
         .run(&CompareOptions {
@@ -254,6 +340,85 @@ fn two_runs_differ_in_nothing_but_times() {
             (&b.quality, b.memory, &b.lossy, &b.error)
         );
     }
+    for (file, before) in files.iter().zip(written) {
+        assert_eq!(read(&second, file), before, "{file}");
+    }
+}
+
+/// A run is read back as it was: rows, and which cells failed. Nothing of the folder is changed.
+#[test]
+fn a_run_is_read_back_from_its_folder() {
+    let lab = Lab::new(&["repeats=1"]);
+    let (run, _) = lab.run(&lab.options()).unwrap();
+    let back = Comparison::load(&run.folder).unwrap();
+    assert_eq!((&back.rows, &back.records), (&run.rows, &run.records));
+    assert_eq!(back.failed().len(), 2);
+    assert_eq!(
+        (back.experiment, back.environment),
+        (run.experiment.clone(), run.environment.clone())
+    );
+    // A cell that failed and was measured afterwards has not failed.
+    let path = run.folder.join("records.jsonl");
+    let own = run
+        .records
+        .iter()
+        .find(|r| matches!(r, Record::Speed(r) if r.cell == "own"))
+        .unwrap();
+    let mut text = read(&run, "records.jsonl");
+    for line in [
+        r#"{"kind":"failure","cell":"own","error":"no power"}"#,
+        &serde_json::to_string(own).unwrap(),
+    ] {
+        text += &format!("{line}\n");
+    }
+    fs::write(&path, &text).unwrap();
+    let failed = |run: &Comparison| {
+        run.failed()
+            .iter()
+            .map(|(cell, _)| (*cell).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(failed(&Comparison::load(&run.folder).unwrap()), ["unfit", "short"]);
+    // A line that is being written is left alone.
+    fs::write(&path, text.clone() + "{\"kind\":\"sp").unwrap();
+    assert!(Comparison::load(&run.folder).is_ok());
+    assert!(read(&run, "records.jsonl").ends_with("\"sp"));
+    fs::write(run.folder.join("resolved.toml"), "schema = 1\nname = 3\n").unwrap();
+    let error = Comparison::load(&run.folder).unwrap_err();
+    assert!(matches!(&error, LabError::Records { line: 2, .. }), "{error}");
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(run.folder.join("resolved.toml")).unwrap();
+    assert!(matches!(Comparison::load(&run.folder), Err(LabError::NoRun { .. })));
+}
+
+/// Two runs of one experiment are one report: rows say which run they are of, and what differs is named.
+#[test]
+fn runs_stand_side_by_side() {
+    let lab = Lab::new(&["repeats=1", "measure.speed=false"]);
+    let (run, _) = lab.run(&lab.options()).unwrap();
+    let mut other = run.clone();
+    other.folder = lab.dir.path().join("elsewhere").join(run.folder.file_name().unwrap());
+    other.environment.cores = 1234;
+    other.environment.date = "yesterday".into();
+    let out = lab.dir.path().join("both");
+    write_report(&[&run, &other], &out).unwrap();
+    let text = fs::read_to_string(out.join("report.md")).unwrap();
+    let section = text
+        .split("## What differs between the runs")
+        .nth(1)
+        .unwrap()
+        .split("##")
+        .next()
+        .unwrap();
+    assert!(section.contains("1234") && !section.contains("yesterday"), "{section}");
+    assert_eq!(section.trim().lines().count(), 1, "{section}");
+    let csv = fs::read_to_string(out.join("results.csv")).unwrap();
+    for label in ["runs: own", "elsewhere: own"] {
+        assert!(csv.lines().any(|line| line.starts_with(label)), "{label}: {csv}");
+    }
+    write_report(&[&run, &run.clone()], &out).unwrap();
+    let text = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(text.contains("Nothing but the time."), "{text}");
 }
 
 #[test]
@@ -278,13 +443,18 @@ fn an_interrupted_run_goes_on_and_a_finished_one_loads_nothing() {
     );
 
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    for (kept, cut) in [(0, 0), (3, 10), (lines.len() / 2, 0), (lines.len() - 1, 1)] {
+    for (kept, cut) in [(3, 10), (lines.len() / 2, 0), (lines.len() - 1, 1)] {
         let start: String = lines[..kept].concat();
         fs::write(&path, start.clone() + &lines[kept][..cut]).unwrap();
         let (resumed, _) = lab.run(&lab.options()).unwrap();
         let now = read(&resumed, "records.jsonl");
         assert!(now.starts_with(&start), "what was there stays as it is");
-        assert_eq!(timeless(&now), timeless(&text), "{kept} lines were left");
+        let (now, whole) = (timeless(&now), timeless(&text));
+        let differs = now.iter().zip(&whole).find(|(now, whole)| now != whole);
+        assert!(
+            differs.is_none() && now.len() == whole.len(),
+            "{kept} lines were left: {differs:?}"
+        );
     }
 }
 
@@ -339,6 +509,9 @@ fn the_experiments_that_come_with_kvlab_are_sound() {
         ("smollm2-variants.toml", 12),
         ("cache-dtypes.toml", 21),
         ("paged-prefix.toml", 3),
+        ("recall.toml", 6),
+        ("conversations.toml", 3),
+        ("smollm2-recall.toml", 5),
     ] {
         let experiment = with_known(|known| Experiment::load(&folder.join(file), &[], known));
         let experiment = experiment.unwrap_or_else(|e| panic!("{e}"));

@@ -73,10 +73,22 @@ const COLUMNS: &[Column] = &[
     ("nll_difference_nats", |row, _| {
         Some(exact(row.quality.as_ref()?.nll_difference))
     }),
+    ("nll_difference_low_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.nll_difference_interval?[0]))
+    }),
+    ("nll_difference_high_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.nll_difference_interval?[1]))
+    }),
     ("nll_difference_se_nats", |row, _| {
         Some(exact(row.quality.as_ref()?.nll_difference_se?))
     }),
     ("kl_mean_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_mean))),
+    ("kl_mean_low_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.kl_mean_interval?[0]))
+    }),
+    ("kl_mean_high_nats", |row, _| {
+        Some(exact(row.quality.as_ref()?.kl_mean_interval?[1]))
+    }),
     ("kl_p99_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_p99))),
     ("kl_max_nats", |row, _| Some(exact(row.quality.as_ref()?.kl_max))),
     ("top1_agreement_percent", |row, _| {
@@ -100,18 +112,114 @@ fn memory(row: &Row, speed: Option<&Speed>) -> Option<crate::Memory> {
 
 /// A line for each cell and length of prompt; one line for a cell whose speed was not measured.
 pub(crate) fn results_csv(rows: &[Row]) -> Result<String, LabError> {
-    let mut lines = vec![COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>()];
+    let lines = rows.iter().flat_map(|row| {
+        let none = row.speed.is_empty().then_some((row, None));
+        none.into_iter()
+            .chain(row.speed.iter().map(move |speed| (row, Some(speed))))
+    });
+    columns_csv("results.csv", |_| true, lines)
+}
+
+/// Times: a line for each cell and length of prompt.
+pub(super) fn times_csv(rows: &[Row]) -> Result<String, LabError> {
+    let parts = [
+        "ttft",
+        "itl",
+        "tpot",
+        "per_s",
+        "cached",
+        "prompt_tokens",
+        "new_tokens",
+        "batch",
+        "repeats",
+    ];
+    let lines = rows
+        .iter()
+        .flat_map(|row| row.speed.iter().map(move |speed| (row, Some(speed))));
+    columns_csv(
+        "tables/times.csv",
+        |name| parts.iter().any(|part| name.contains(part)),
+        lines,
+    )
+}
+
+/// Quality: a line for each cell.
+pub(super) fn quality_csv(rows: &[Row]) -> Result<String, LabError> {
+    let from = COLUMNS.iter().skip_while(|(name, _)| *name != "scored_tokens");
+    let names: Vec<&str> = from
+        .take_while(|(name, _)| *name != "kernels")
+        .map(|(name, _)| *name)
+        .collect();
+    let lines = rows.iter().filter(|row| row.quality.is_some()).map(|row| (row, None));
+    columns_csv("tables/quality.csv", |name| names.contains(&name), lines)
+}
+
+/// Memory: a line for each cell, at its longest prompt.
+pub(super) fn memory_csv(rows: &[Row]) -> Result<String, LabError> {
+    let lines = rows.iter().filter(|row| row.memory.is_some()).map(|row| (row, None));
+    columns_csv("tables/memory.csv", |name| name.contains("bytes"), lines)
+}
+
+/// Some of [`COLUMNS`], with the cell before them.
+fn columns_csv<'a>(
+    what: &'static str,
+    is_in: impl Fn(&str) -> bool,
+    lines: impl Iterator<Item = (&'a Row, Option<&'a Speed>)>,
+) -> Result<String, LabError> {
+    let columns: Vec<&Column> = COLUMNS
+        .iter()
+        .filter(|(name, _)| *name == "cell" || is_in(name))
+        .collect();
+    let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let lines = lines.map(|(row, speed)| {
+        columns
+            .iter()
+            .map(|(_, text)| text(row, speed).unwrap_or_default())
+            .collect()
+    });
+    write(what, std::iter::once(header).chain(lines).collect())
+}
+
+/// Recall: a line for each cell, task, length and depth.
+pub(super) fn recall_csv(rows: &[Row]) -> Result<String, LabError> {
+    let mut lines = vec![
+        ["cell", "task", "context_tokens", "depth_percent", "trials", "correct"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for row in rows {
-        let mut line = |speed: Option<&Speed>| {
-            let fields = COLUMNS.iter().map(|(_, text)| text(row, speed).unwrap_or_default());
-            lines.push(fields.collect());
-        };
-        if row.speed.is_empty() {
-            line(None);
-        }
-        row.speed.iter().for_each(|speed| line(Some(speed)));
+        lines.extend(row.recall.iter().map(|recall| {
+            vec![
+                row.cell.clone(),
+                recall.task.clone(),
+                recall.tokens.to_string(),
+                exact(recall.depth_percent),
+                recall.trials.to_string(),
+                recall.correct.to_string(),
+            ]
+        }));
     }
-    write("results.csv", lines)
+    write("tables/recall.csv", lines)
+}
+
+/// Error of the attention output: a line for each cell and layer.
+pub(super) fn layer_errors_csv(rows: &[Row]) -> Result<String, LabError> {
+    let mut lines = vec![
+        ["cell", "layer", "relative_error", "max_difference"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for row in rows {
+        lines.extend(row.layer_errors.iter().map(|error| {
+            vec![
+                row.cell.clone(),
+                error.layer.to_string(),
+                exact(error.relative_error),
+                exact(error.max_difference),
+            ]
+        }));
+    }
+    write("tables/layer-errors.csv", lines)
 }
 
 /// A line for each layer of each cell. Over the layers of a cell, `bytes_per_token` and `reserved_bytes` sum to its
@@ -148,12 +256,22 @@ pub(crate) fn layers_csv(specs: &[(&str, &CacheSpec)]) -> Result<String, LabErro
     write("layers.csv", lines)
 }
 
-fn write(what: &'static str, lines: Vec<Vec<String>>) -> Result<String, LabError> {
+pub(super) fn write(what: &'static str, lines: Vec<Vec<String>>) -> Result<String, LabError> {
     let refused = |reason: String| LabError::Write { what, reason };
     let mut writer = csv::Writer::from_writer(Vec::new());
     for line in lines {
-        writer.write_record(&line).map_err(|e| refused(e.to_string()))?;
+        let line = line.iter().map(|text| harmless(text));
+        writer
+            .write_record(line.collect::<Vec<_>>())
+            .map_err(|e| refused(e.to_string()))?;
     }
     let bytes = writer.into_inner().map_err(|e| refused(e.to_string()))?;
     String::from_utf8(bytes).map_err(|e| refused(e.to_string()))
+}
+
+/// A text that a spreadsheet does not take for a formula: one that begins like it, and is no number, gets an apostrophe before
+/// it, which spreadsheets read as "this is text" (OWASP, "CSV Injection"). Cells are named by whoever wrote the experiment.
+fn harmless(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']) && text.parse::<f64>().is_err();
+    if formula { format!("'{text}") } else { text.to_owned() }
 }

@@ -1,147 +1,139 @@
-//! The figure of a comparison: time per token against the length of the text, as SVG.
+//! The figures of a report. Each is drawn three times: as a file for a paper, and for the page on a wide and on a narrow screen.
 
-use crate::{LabError, Row};
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+mod axis;
+mod chart;
+mod dots;
+mod errors;
+mod frame;
+mod itl;
+mod memory;
+mod operations;
+mod palette;
+mod quality;
+mod recall;
+mod times;
 
-/// Colours that differ for people who are colour-blind too (Okabe and Ito 2008).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(213, 94, 0),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(140, 120, 20),
-];
-const GREY: RGBColor = RGBColor(130, 130, 130);
-const SIZE: (u32, u32) = (860, 480);
+pub(crate) use chart::Plot;
+pub(crate) use palette::Style;
 
-/// A line for each cell: its name, whether it keeps rows, and (prompt tokens, median ITL in ms).
-struct Line<'a> {
-    name: &'a str,
-    remembers: bool,
-    points: Vec<(f64, f64)>,
+use super::Report;
+use crate::{LabError, Row, Speed};
+use axis::Axis;
+use chart::Chart;
+use frame::{Frame, Refused};
+
+/// A figure, as SVG.
+pub(crate) struct Figure {
+    /// A name for files and links: lower-case letters and `-`.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// What is to be seen, with units.
+    pub(crate) caption: String,
+    /// With its title, on white.
+    pub(crate) paper: String,
+    pub(crate) wide: String,
+    pub(crate) narrow: String,
+    /// Where the plotting areas of `wide` and `narrow` are, for charts.
+    pub(crate) plots: Option<[Plot; 2]>,
 }
 
-/// Median ITL (ms, logarithmic) against prompt length (tokens); cells without a cache are grey. `None` where no cell
-/// has two lengths.
+/// All figures that there are data for.
 ///
 /// # Errors
 /// [`LabError::Write`].
-pub(crate) fn itl_svg(rows: &[Row]) -> Result<Option<String>, LabError> {
-    let mut lines: Vec<Line<'_>> = rows
-        .iter()
-        .map(|row| Line {
-            name: &row.cell,
-            remembers: row.variant.as_deref() != Some("none"),
-            points: row
-                .speed
-                .iter()
-                .filter_map(|s| Some((s.prompt_tokens as f64, s.gaps.as_ref()?.p50)))
-                .collect(),
-        })
-        .filter(|line| line.points.len() > 1)
-        .collect();
-    for line in &mut lines {
-        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+pub(crate) fn all(report: &Report<'_>) -> Result<Vec<Figure>, LabError> {
+    let figures = [
+        quality::figure(report),
+        itl::figure(report),
+        times::figure(report),
+        memory::figure(report),
+        errors::figure(report),
+    ];
+    let mut drawn = Vec::new();
+    for figure in figures {
+        drawn.extend(figure.map_err(refused)?);
     }
-    if lines.is_empty() {
-        return Ok(None);
-    }
-    let mut svg = String::new();
-    let drawn = draw(&mut svg, &lines);
-    drawn.map_err(|error| LabError::Write {
-        what: "the figure",
-        reason: error.to_string(),
-    })?;
-    Ok(Some(svg))
+    drawn.extend(recall::figures(report).map_err(refused)?);
+    drawn.extend(operations::figure(report).map_err(refused)?);
+    Ok(drawn)
 }
 
-fn draw(svg: &mut String, lines: &[Line<'_>]) -> Result<(), Box<dyn std::error::Error>> {
-    let all = || lines.iter().flat_map(|line| line.points.iter().copied());
-    let bounds = |of: fn((f64, f64)) -> f64| {
-        all()
-            .map(of)
-            .fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)))
-    };
-    let ((x0, x1), (y0, y1)) = (bounds(|p| p.0), bounds(|p| p.1));
-    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    // Room on the right for the names of the lines.
-    let (plot, legend) = root.split_horizontally(SIZE.0 - 250);
-    let mut chart = ChartBuilder::on(&plot)
-        .caption("Time per token against the length of the text", ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(60)
-        .build_cartesian_2d(x0..x1, (y0 * 0.8..y1 * 1.2).log_scale())?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE)
-        .x_desc("prompt, tokens")
-        .y_desc("ITL p50, ms (logarithmic)")
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.2}"))
-        .draw()?;
-    let mut cached = 0;
-    for (i, line) in lines.iter().enumerate() {
-        // When the colours have all been used, they come again with hollow dots.
-        let (colour, dot) = match line.remembers {
-            true => {
-                let colour = COLOURS[cached % COLOURS.len()];
-                cached += 1;
-                (
-                    colour,
-                    if cached > COLOURS.len() {
-                        colour.stroke_width(1)
-                    } else {
-                        colour.filled()
-                    },
-                )
-            }
-            false => (GREY, GREY.filled()),
-        };
-        let style = colour.stroke_width(2);
-        chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
-        chart.draw_series(line.points.iter().map(|&point| Circle::new(point, 4, dot)))?;
-        let y = 44 + 22 * i as i32;
-        legend.draw(&PathElement::new([(4, y), (30, y)], style))?;
-        legend.draw(&Circle::new((17, y), 4, dot))?;
-        let text = ("sans-serif", 13)
-            .into_font()
-            .into_text_style(&legend)
-            .pos(Pos::new(HPos::Left, VPos::Center));
-        legend.draw_text(line.name, &text, (38, y))?;
+fn refused(error: Refused) -> LabError {
+    LabError::Write {
+        what: "a figure",
+        reason: error.to_string(),
     }
-    root.present()?;
-    Ok(())
+}
+
+/// What a figure is called, and what is said about it.
+struct About<'a> {
+    name: &'a str,
+    title: &'a str,
+    caption: String,
+}
+
+impl About<'_> {
+    /// A figure of what `draw` draws into each frame.
+    fn drawn(self, draw: impl Fn(&str, Frame) -> Result<String, Refused>) -> Result<Figure, Refused> {
+        let Self { name, title, caption } = self;
+        Ok(Figure {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            paper: described(&draw(title, Frame::Paper)?, title, &caption),
+            wide: draw(title, Frame::Wide)?,
+            narrow: draw(title, Frame::Narrow)?,
+            caption,
+            plots: None,
+        })
+    }
+
+    fn chart(self, chart: &Chart) -> Result<Figure, Refused> {
+        let plots = [Frame::Wide, Frame::Narrow].map(|frame| chart.draw("", frame).map(|(_, plot)| plot));
+        let [wide, narrow] = plots;
+        let plots = Some([wide?, narrow?]);
+        let figure = self.drawn(|title, frame| Ok(chart.draw(title, frame)?.0))?;
+        Ok(Figure { plots, ..figure })
+    }
+}
+
+/// An SVG with its title and description as elements, for those who do not see it.
+fn described(svg: &str, title: &str, caption: &str) -> String {
+    let Some((open, rest)) = svg.split_once('>') else {
+        return svg.to_owned();
+    };
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    format!(
+        "{open} role=\"img\">\n<title>{}</title>\n<desc>{}</desc>{rest}",
+        escape(title),
+        escape(caption)
+    )
+}
+
+/// The times of a row that can be compared: of several batches those of the smallest.
+fn of_one_batch(row: &Row) -> impl Iterator<Item = &Speed> {
+    let batch = row.speed.iter().map(|speed| speed.batch).min();
+    row.speed.iter().filter(move |speed| Some(speed.batch) == batch)
+}
+
+/// A whole number of tokens, for an axis.
+fn tokens(x: f64) -> String {
+    format!("{x:.0}")
+}
+
+/// Milliseconds, for an axis.
+fn ms(x: f64) -> String {
+    super::number::plain(x)
+}
+
+/// Bytes, for an axis with ticks at powers of two.
+fn bytes(x: f64) -> String {
+    kvlab_core::Bytes(x.round() as u64).to_string()
+}
+
+/// An axis of prompt or context lengths.
+fn lengths(title: &str, values: impl IntoIterator<Item = f64>) -> Option<Axis> {
+    Axis::over(title, axis::Scale::Log2, tokens, values)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_is_named_and_stays_in_the_picture() {
-        let line = |name, remembers, points: &[(f64, f64)]| Line {
-            name,
-            remembers,
-            points: points.to_vec(),
-        };
-        let lines = [
-            line("a <b>", true, &[(32.0, 0.2), (160.0, 0.25)]),
-            line("none", false, &[(32.0, 1.5), (160.0, 11.0)]),
-        ];
-        let mut svg = String::new();
-        draw(&mut svg, &lines).unwrap();
-        assert!(svg.contains("a &lt;b&gt;") && svg.contains("none"), "{svg}");
-        assert!(svg.trim_end().ends_with("</svg>"));
-        assert!(!svg.contains("NaN") && !svg.contains("inf"));
-    }
-
-    #[test]
-    fn one_length_is_no_line() {
-        assert_eq!(itl_svg(&[]).unwrap(), None);
-    }
-}
+pub(super) mod tests;

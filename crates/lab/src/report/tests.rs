@@ -1,5 +1,8 @@
 //! Tables and files of a few rows that were made up.
 #![allow(clippy::unwrap_used)]
+mod side_by_side;
+
+use super::csv_files::{layers_csv, results_csv};
 use super::*;
 use crate::{Cached, Gaps, Memory, Quality, Speed, Spread};
 use kvlab_core::{CacheSpec, Exactness, Format, LayerId, LayerSpec, Retention, RowSpec, Value, Visibility};
@@ -32,12 +35,15 @@ fn good() -> Row {
             median: 12.5,
             min: 11.0,
             max: 14.0,
+            interval: None,
         },
         cached: None,
         prefill_tokens_per_s: 1280.0,
         gaps: Some(gaps),
         decode_tokens_per_s: Some(500.0),
         memory: Some(memory),
+        work: None,
+        process: None,
     };
     Row {
         cell: "good".into(),
@@ -59,7 +65,9 @@ fn good() -> Row {
             oracle_perplexity: 5.0,
             nll_difference: 0.0953,
             nll_difference_se: Some(0.01),
+            nll_difference_interval: None,
             kl_mean: 0.002,
+            kl_mean_interval: None,
             kl_p99: 0.03,
             kl_max: 0.04,
             top1_percent: 99.99,
@@ -68,6 +76,7 @@ fn good() -> Row {
             first_divergence: None,
         }),
         kernels: vec!["a".into(), "b".into()],
+        ..Row::default()
     }
 }
 
@@ -175,10 +184,15 @@ fn t43_a_peak_that_eats_the_saving_is_said() {
         });
         row
     };
-    let text = markdown::memory(&[with("int4", 100, 900), with("f32", 800, 850)]);
-    assert!(text.contains("int4 reserves less than f32, and held more"), "{text}");
-    let text = markdown::memory(&[with("int4", 100, 400), with("f32", 800, 850)]);
-    assert!(!text.contains("reserves less"), "{text}");
+    let table = tables::memory(&[with("int4", 100, 900), with("f32", 800, 850)]).unwrap();
+    assert_eq!(table.remarks.len(), 1);
+    let remark = &table.remarks[0];
+    assert!(
+        remark.contains("int4 reserves less than f32, and held more"),
+        "{remark}"
+    );
+    let table = tables::memory(&[with("int4", 100, 400), with("f32", 800, 850)]).unwrap();
+    assert_eq!(table.remarks, [""; 0]);
 }
 
 /// T56: times with a stored prompt stand beside the cold ones, and only where there are some.
@@ -192,6 +206,7 @@ fn t56_cold_and_cached_times_stand_apart() {
                 median: 0.75,
                 min: 0.5,
                 max: 1.0,
+                interval: None,
             },
             tokens: speed.prompt_tokens - 1,
         });

@@ -1,31 +1,36 @@
 //! The records of a cell become its row.
 
-use super::{Cached, Memory, Quality, Row, Speed};
-use crate::metrics::{Gaps, Spread, mean, percentile, standard_error};
-use crate::{CachedRecord, GreedyRecord, QualityRecord, Record, SpeedRecord, UsageRecord};
-use kvlab_config::{Cell, Experiment};
+mod dialogue;
+mod quality;
+
+use super::{Cached, Memory, Row, Speed};
+use crate::metrics::{Gaps, Spread};
+use crate::speed::{self, Point};
+use crate::{CachedRecord, Phase, Rates, Record, SpeedRecord, UsageRecord, Work, WorkRecord};
+use kvlab_config::{Cell, Device, Experiment};
 use kvlab_core::{Bytes, CacheSpec, Exactness, LayerSpec};
+use std::cmp::Reverse;
 
 /// The row of a cell, from all records of a run.
-pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Record], error: Option<String>) -> Row {
+///
+/// `rates` are those of the processor; a cell on another device has no fraction of them.
+pub(crate) fn from_records(
+    experiment: &Experiment,
+    cell: &Cell,
+    records: &[Record],
+    error: Option<String>,
+    rates: Option<&Rates>,
+) -> Row {
     let mut row = Row {
         cell: cell.name.clone(),
         note: cell.note.clone(),
         model: cell.config.name.clone(),
         device: cell.config.backend.device.to_string(),
-        variant: None,
-        layout: String::new(),
-        key_format: String::new(),
-        value_format: String::new(),
-        lossy: Vec::new(),
         error,
-        weights_bytes: None,
-        memory: None,
-        speed: Vec::new(),
-        quality: None,
-        kernels: Vec::new(),
+        ..Row::default()
     };
     let (mut windows, mut greedy, mut speed, mut spec) = (Vec::new(), None, Vec::new(), None);
+    let (mut recall, mut layers, mut turns, mut mixes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for record in records.iter().filter(|record| record.cell() == cell.name) {
         match record {
             Record::Cell(r) => {
@@ -35,6 +40,10 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
             Record::Quality(r) => windows.push(r),
             Record::Greedy(r) => greedy = Some(r),
             Record::Speed(r) => speed.push(r),
+            Record::Recall(r) => recall.push(r),
+            Record::LayerError(r) => layers.push(r),
+            Record::Turn(r) => turns.push(r),
+            Record::Mix(r) => mixes.push(r),
             Record::Failure(_) => {}
         }
     }
@@ -42,13 +51,23 @@ pub(crate) fn from_records(experiment: &Experiment, cell: &Cell, records: &[Reco
     describe(&mut row, spec);
     // Over fewer windows than the other cells it would be another number.
     if windows.len() == experiment.workload.windows {
-        row.quality = quality(&windows, greedy);
+        row.quality = quality::quality(&windows, greedy);
     }
-    let prompts = experiment.workload.prompts.iter();
-    row.speed = prompts
-        .filter_map(|&prompt| speed_at(prompt, &speed, spec, experiment.seed))
+    row.recall = quality::recall(experiment, &recall);
+    row.layer_errors = quality::layer_errors(&layers, spec.layers.len(), experiment.workload.windows);
+    let rates = rates.filter(|_| cell.config.backend.device == Device::Cpu);
+    let points = speed::points(&experiment.workload);
+    row.speed = points
+        .iter()
+        .filter_map(|point| speed_at(point, &speed, spec, (experiment.seed, rates)))
         .collect();
-    let longest = row.speed.iter().max_by_key(|speed| speed.prompt_tokens);
+    row.turns = dialogue::turns(&turns, experiment.seed);
+    row.mix = dialogue::mix(&mixes, experiment.seed);
+    // With one sequence where there are several batches: what a token takes shows best there.
+    let longest = row
+        .speed
+        .iter()
+        .max_by_key(|speed| (speed.prompt_tokens, Reverse(speed.batch)));
     row.memory = longest.and_then(|speed| speed.memory).or_else(|| {
         let greedy = greedy?;
         memory(
@@ -111,10 +130,26 @@ fn memory(spec: &CacheSpec, tokens: usize, sequences: usize, usage: &UsageRecord
     })
 }
 
-fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, seed: u64) -> Option<Speed> {
-    let records = || records.iter().filter(|r| r.prompt_tokens == prompt_tokens);
+fn speed_at(
+    point: &Point,
+    records: &[&SpeedRecord],
+    spec: &CacheSpec,
+    (seed, rates): (u64, Option<&Rates>),
+) -> Option<Speed> {
+    let &Point::Prompt {
+        tokens: prompt_tokens,
+        batch,
+    } = point
+    else {
+        return None;
+    };
+    let records = || {
+        records
+            .iter()
+            .filter(|r| (r.prompt_tokens, r.batch) == (prompt_tokens, batch))
+    };
     let first = records().next()?;
-    let ttft_ms = Spread::of(&records().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>())?;
+    let ttft_ms = Spread::of(&records().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>(), seed)?;
     let gaps: Vec<f64> = records().flat_map(|r| r.gaps_ms.iter().flatten()).copied().collect();
     let gaps = Gaps::of(&gaps, seed);
     // The last token was sampled and not fed.
@@ -126,10 +161,28 @@ fn speed_at(prompt_tokens: usize, records: &[&SpeedRecord], spec: &CacheSpec, se
         repeats: records().count(),
         prefill_tokens_per_s: (prompt_tokens * first.batch) as f64 * 1e3 / ttft_ms.median,
         ttft_ms,
-        cached: cached(&records().filter_map(|r| r.cached.as_ref()).collect::<Vec<_>>()),
+        cached: cached(&records().filter_map(|r| r.cached.as_ref()).collect::<Vec<_>>(), seed),
         decode_tokens_per_s: gaps.map(|gaps| first.batch as f64 * 1e3 / gaps.mean),
         gaps,
+        work: work(first.work.as_ref(), &ttft_ms, gaps.as_ref(), rates),
+        process: records().next_back().and_then(|r| r.process),
         memory: memory(spec, tokens, first.batch, &first.usage),
+    })
+}
+
+/// The work of both phases in the time that they took.
+fn work(record: Option<&WorkRecord>, ttft_ms: &Spread, gaps: Option<&Gaps>, rates: Option<&Rates>) -> Option<Work> {
+    let record = record?;
+    let phase = |bytes: u64, flops: u64, ms: f64| Phase {
+        bytes,
+        flops,
+        fraction_of_bandwidth: rates.map(|rates| bytes as f64 * 1e3 / ms / rates.read_bytes_per_second),
+        fraction_of_flops: rates.map(|rates| flops as f64 * 1e3 / ms / rates.f32_flops_per_second),
+    };
+    let step = |total: u64| total / record.decode_steps.max(1) as u64;
+    Some(Work {
+        prefill: phase(record.prefill_bytes, record.prefill_flops, ttft_ms.median),
+        decode: gaps.map(|gaps| phase(step(record.decode_bytes), step(record.decode_flops), gaps.mean)),
     })
 }
 
@@ -138,46 +191,11 @@ fn last(ttft_ms: &[f64]) -> f64 {
     ttft_ms.iter().copied().fold(0.0, f64::max)
 }
 
-fn cached(records: &[&CachedRecord]) -> Option<Cached> {
+fn cached(records: &[&CachedRecord], seed: u64) -> Option<Cached> {
     Some(Cached {
-        ttft_ms: Spread::of(&records.iter().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>())?,
+        ttft_ms: Spread::of(&records.iter().map(|r| last(&r.ttft_ms)).collect::<Vec<_>>(), seed)?,
         tokens: records.iter().flat_map(|r| &r.cached_tokens).copied().min()?,
     })
-}
-
-fn quality(windows: &[&QualityRecord], greedy: Option<&GreedyRecord>) -> Option<Quality> {
-    let all = |list: fn(&QualityRecord) -> &Vec<f64>| -> Vec<f64> {
-        windows.iter().flat_map(|&r| list(r)).copied().collect()
-    };
-    let (nll, oracle_nll) = (all(|r| &r.nll_nats), all(|r| &r.oracle_nll_nats));
-    let differences: Vec<f64> = nll
-        .iter()
-        .zip(&oracle_nll)
-        .map(|(cell, oracle)| cell - oracle)
-        .collect();
-    let kl = all(|r| &r.kl_nats);
-    let agreed: usize = windows.iter().map(|r| r.top1_agreed).sum();
-    Some(Quality {
-        tokens: nll.len(),
-        perplexity: mean(&nll)?.exp(),
-        oracle_perplexity: mean(&oracle_nll)?.exp(),
-        nll_difference: mean(&differences)?,
-        nll_difference_se: standard_error(&differences),
-        kl_mean: mean(&kl)?,
-        kl_p99: percentile(&kl, 99.0)?,
-        kl_max: percentile(&kl, 100.0)?,
-        top1_percent: 100.0 * agreed as f64 / nll.len() as f64,
-        max_logit_difference: percentile(&all(|r| &r.logit_difference), 100.0)?,
-        greedy_tokens: greedy.map_or(0, |r| r.tokens.len()),
-        first_divergence: greedy.and_then(|r| first_difference(&r.tokens, &r.oracle_tokens)),
-    })
-}
-
-/// The place of the first difference, counted from 1.
-fn first_difference(a: &[u32], b: &[u32]) -> Option<usize> {
-    let differs = a.iter().zip(b).position(|(a, b)| a != b);
-    let shorter = (a.len() != b.len()).then(|| a.len().min(b.len()));
-    differs.or(shorter).map(|place| place + 1)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::plan::RopePlan;
 use crate::ModelError;
+use crate::place::is_processor;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 /// cos and sin, `[max_positions, rotary / 2]`, f32, computed in f64 once.
@@ -35,9 +36,13 @@ impl RopeTable {
 
     /// The rotation of the tokens at `positions`, `[tokens]`.
     pub(crate) fn at(&self, positions: &Tensor<1, Int>) -> Rotation {
+        let at = |table: &Tensor<2>| table.clone().select(0, positions.clone());
+        let (cos, sin) = (at(&self.cos), at(&self.sin));
+        let host = is_processor(&positions.device()).then(|| [cos.to_data(), sin.to_data()]);
         Rotation {
-            cos: self.cos.clone().select(0, positions.clone()).unsqueeze_dim(1),
-            sin: self.sin.clone().select(0, positions.clone()).unsqueeze_dim(1),
+            cos: cos.unsqueeze_dim(1),
+            sin: sin.unsqueeze_dim(1),
+            host,
         }
     }
 }
@@ -47,6 +52,8 @@ impl RopeTable {
 pub(crate) struct Rotation {
     cos: Tensor<3>,
     sin: Tensor<3>,
+    /// Both once more, for one pass on the processor.
+    host: Option<[TensorData; 2]>,
 }
 
 impl Rotation {
@@ -54,6 +61,14 @@ impl Rotation {
     pub(crate) fn apply(&self, x: Tensor<3>) -> Tensor<3> {
         let [tokens, heads, dim] = x.dims();
         let half = self.cos.dims()[2];
+        if let Some([cos, sin]) = &self.host {
+            let (device, mut x) = (x.device(), x.into_data());
+            let numbers: &mut [f32] = x.as_mut_slice().unwrap_or_default();
+            debug_assert_eq!(numbers.len(), tokens * heads * dim);
+            let [cos, sin] = [cos, sin].map(|table| table.as_slice().unwrap_or_default());
+            kvlab_linear::rotate(numbers, dim, half, cos, sin);
+            return Tensor::from_data(x, &device);
+        }
         let part = |from: usize, to: usize| x.clone().slice([0..tokens, 0..heads, from..to]);
         let (a, b) = (part(0, half), part(half, 2 * half));
         let turned_a = a.clone() * self.cos.clone() - b.clone() * self.sin.clone();

@@ -84,6 +84,7 @@ impl Source for CheckpointSource<'_> {
             });
         };
         let data = self.checkpoint.f32(&info.name)?.data;
+        self.checkpoint.release(&info.name);
         self.used.insert(info.name);
         Ok(data)
     }
@@ -98,12 +99,14 @@ impl Source for CheckpointSource<'_> {
         let Some(bytes) = self.checkpoint.packed(&info.name) else {
             return Ok(None);
         };
+        let bytes = bytes.into_owned();
+        self.checkpoint.release(&info.name);
         self.used.insert(info.name);
         Ok(Some(PackedRows {
             dtype: info.dtype,
             rows,
             cols,
-            bytes: bytes.into_owned(),
+            bytes,
         }))
     }
 

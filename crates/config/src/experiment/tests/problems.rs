@@ -24,15 +24,15 @@ fn problems_of_the_head() {
         "2:8: `name` must be usable as a folder name, and is \"a b\" (letters, digits, `_`, and after the first also `-` and `.`; at most 100 characters)",
         "3:11: `repeats` must be a whole number of at least 1, and is 0",
         "4:8: `seed` must be a whole number from 0 to 2^63 - 1, and is -1",
-        "5:1: unknown key `bsae` (did you mean `base`? known: schema, name, repeats, seed, workload, measure, sweep, base, variant)",
+        "5:1: unknown key `bsae` (did you mean `base`? known: schema, name, repeats, seed, budget, workload, measure, report, sweep, base, variant)",
         "6:1: `workload.text` is missing (for example text = \"../../assets/text/x.txt\")",
         "7:8: `workload.kind` is \"txt\", which is not known (did you mean `text`? one of: text)",
         "8:10: `workload.window` must be a whole number of at least 2, and is 1",
         "9:15: `workload.prompts.1` must be a whole number of at least 1, and is 0",
-        "9:18: `workload.prompts` has the length 8 twice",
+        "9:18: `workload.prompts` has 8 twice",
         "10:9: `workload.batch` must be a whole number of at least 1, and is 0",
-        "11:1: unknown key `workload.length` (known: kind, text, windows, window, chunk, offset, new_tokens, batch, prompts)",
-        "12:1: nothing is measured: `quality` and `speed` are both off (set `quality` or `speed` to true)",
+        "11:1: unknown key `workload.length` (known: kind, text, windows, window, chunk, offset, new_tokens, prompts, batch, recall, conversation, mix)",
+        "12:1: nothing is measured: everything is off (set `quality`, `speed` or `layers` to true, or add a [[workload.recall]])",
         "15:1: variant `v` has no base model file (write `base = \"../models/x.toml\"` in it, or at the top of the file for all)",
     ];
     assert_eq!(Lab::new().problems(text, &[]), expect);
@@ -46,6 +46,37 @@ fn problems_of_the_head() {
         ["1:10: `schema` is 7, and this kvlab reads schema 1 (write schema = 1)"]
     );
     assert!(Lab::new().problems("a = = 1", &[])[0].starts_with("1:"));
+}
+
+#[test]
+fn a_budget_of_the_report_is_bytes() {
+    let lab = Lab::new();
+    let of = |text: &str| lab.problems(&format!("{HEAD}[report]\n{text}\n[[variant]]\nname = \"v\"\n"), &[]);
+    let example = "(for example budget = \"8 KiB\")";
+    for (text, why) in [
+        (
+            "budget = \"8 tokens\"",
+            "`report.budget` must be bytes a token: a number of tokens is no size",
+        ),
+        (
+            "budget = \"8 KB\"",
+            "`report.budget` must be bytes a token: `KB` might mean",
+        ),
+        ("", "`report.budget` is missing"),
+    ] {
+        let lines = of(text);
+        assert!(
+            lines.len() == 1 && lines[0].contains(why) && lines[0].ends_with(example),
+            "{lines:?}"
+        );
+    }
+    assert!(of("budget = \"8 KiB\"\nbugdet = 3")[0].contains("unknown key `report.bugdet`"));
+    let experiment = lab
+        .load("[report]\nbudget = \"1.5 KiB\"\n[[variant]]\nname = \"v\"\n")
+        .unwrap();
+    assert_eq!(experiment.report.unwrap().bytes_per_token(), Some(1536));
+    let back: crate::Experiment = toml::from_str(&experiment.to_toml().unwrap()).unwrap();
+    assert_eq!(back, experiment);
 }
 
 #[test]
@@ -88,7 +119,7 @@ fn problems_of_variants() {
     check(
         "[[variant]]\nname = \"a\"\nsett = 3\n",
         &[
-            "8:1: unknown key `variant.0.sett` (did you mean `set`? known: name, note, base, sweep, set, model, cache, backend, generate)",
+            "8:1: unknown key `variant.0.sett` (did you mean `set`? known: name, note, base, sweep, fit, set, model, cache, backend, generate)",
         ],
     );
     check(
@@ -175,5 +206,48 @@ fn cells_with_one_name_are_refused() {
     check(
         "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a cache.key=f32\"\nsweep = false\n[sweep]\n\"cache.key\" = [\"f32\"]\n",
         &["8:1: two cells are called `a cache.key=f32` (cells are told apart by variant and swept values)"],
+    );
+}
+
+#[test]
+fn problems_of_recall_and_budgets() {
+    check(
+        "budget = \"8 KiB\"\n",
+        &[
+            "6:1: unknown key `workload.budget` (known: kind, text, windows, window, chunk, offset, new_tokens, prompts, batch, recall, conversation, mix)",
+        ],
+    );
+    let more = "batch = [1, 1]\n[workload.conversation]\nturns = 1\n[workload.mix]\nrequests = 2\nprefixes = 3\n\
+        [[workload.recall]]\nkind = \"needel\"\n[[workload.recall]]\nkind = \"needles\"\nneedles = 40\ndepths = [0, 101, 0]\n\
+        [[workload.recall]]\nkind = \"needle\"\nhops = 2\n[[workload.recall]]\nkind = \"needle\"\n\
+        [[variant]]\nname = \"a\"\nfit = \"window\"\n";
+    let lines = Lab::new().problems(&format!("{HEAD}{more}"), &[]);
+    for expect in [
+        "`workload.batch` has 1 twice",
+        "`workload.conversation.turns` must be a whole number of at least 2, and is 1",
+        "`workload.mix.prefixes` is 3, and there are only 2 requests (raise `requests`)",
+        "`workload.recall.0.kind` is \"needel\", which is not known (did you mean `needle`? one of: needle, needles, variables)",
+        "`workload.recall.1.needles` is 40, and 12 is the most",
+        "`workload.recall.1.depths.1` must be a depth from 0 to 100 %, and is 101",
+        "`workload.recall.1.depths` has the depth 0 twice",
+        "unknown key `workload.recall.2.hops`",
+        "two recall tasks are `needle` (give one task all lengths and depths)",
+        "`fit` has no effect without a `budget` (write `budget = \"25 %\"` at the top of the file)",
+    ] {
+        assert!(lines.iter().any(|line| line.contains(expect)), "{expect}\n{lines:#?}");
+    }
+    assert_eq!(lines.len(), 10, "{lines:#?}");
+    let text = HEAD.replace("[workload]", "budget = \"8 KiB\"\n[workload]");
+    let lines = Lab::new().problems(&text, &[]);
+    assert!(
+        lines[0].contains("`budget` must be a share of the full cache") && lines.len() == 1,
+        "{lines:#?}"
+    );
+    let text = HEAD.replace("[workload]", "budget = \"25 %\"\n[workload]");
+    let codec = "[[variant]]\nname = \"a\"\nfit = \"codec\"\n";
+    let lines = Lab::new().problems(&format!("{text}{codec}"), &[]);
+    assert!(
+        lines[0].contains("`fit` chooses `cache.key`, which is set") && lines.len() == 1,
+        "{lines:#?}"
     );
 }
