@@ -90,8 +90,9 @@ fn smollm2() {
                     }
                 })
                 .unwrap();
+            // Chunks this long are multiplied in 16 bits, where the processor does that: docs/design/0007-packed-weights.md.
             assert!(
-                worst < 5e-3,
+                worst < 1e-2,
                 "{cache:?}, window {window}: a token's loss is off by {worst}"
             );
         }
