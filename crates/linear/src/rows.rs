@@ -131,8 +131,9 @@ fn exp(x: f32) -> f32 {
     let t = x * std::f32::consts::LOG2_E;
     let t = if t > 127.49 { 127.49 } else { t };
     let t = if t < -126.0 { -126.0 } else { t };
-    // Adding 1.5 * 2^23 rounds to a whole number.
-    let n = (t + 12_582_912.0) - 12_582_912.0;
+    // Adding 1.5 * 2^23 rounds to a whole number, and leaves it in the lowest bits.
+    let rounded = t + 12_582_912.0;
+    let n = rounded - 12_582_912.0;
     // The two parts of ln 2: the first has so few bits that its product is exact.
     let r = (x - n * 0.693_359_4) - n * -2.121_944_4e-4;
     let mut p = 1.984_127e-4;
@@ -147,7 +148,7 @@ fn exp(x: f32) -> f32 {
     ] {
         p = p * r + term;
     }
-    let power = f32::from_bits(((n as i32 + 127) << 23) as u32);
+    let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(127 << 23));
     match x {
         x if x > 88.3 => f32::INFINITY,
         x if x < -87.3 => 0.0,
