@@ -241,13 +241,13 @@ vnni! {
         }
         for row in (0..lines.len).step_by(16) {
             lines.ahead.ask::<Avx512>(row, 16);
-            for c in 0..chunks {
+            for (c, &groups) in groups.iter().enumerate().take(chunks) {
                 let mut r = [_mm512_setzero_si512(); 16];
                 for (i, r) in r.iter_mut().enumerate() {
                     *r = codes::<BITS>(lines.place.row(row + i).add(c * kind.width()));
                 }
                 turn(&mut r);
-                let factors = Pair::new(&lines.scaled, groups[c], row);
+                let factors = Pair::new(&lines.scaled, groups, row);
                 let mut j = 0;
                 while j < queries {
                     let (q, out) = (q.add(j * chunks + c), out.add(j * ROWS + row));
@@ -292,9 +292,9 @@ vnni! {
             let q = &*q.add(j * chunks);
             let out = out.add(j * ROWS);
             let mut score = if first { _mm512_setzero_ps() } else { _mm512_loadu_ps(out) };
-            for half in 0..2 {
-                let high = _mm512_cvtepi32_ps(sums[0][half]);
-                let dot = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(sums[1][half]));
+            for (half, (&high, &low)) in sums[0].iter().zip(&sums[1]).enumerate() {
+                let high = _mm512_cvtepi32_ps(high);
+                let dot = _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(low));
                 let dot = _mm512_mul_ps(dot, _mm512_set1_ps(q.scale[half]));
                 score = _mm512_fmadd_ps(dot, factors.scale[half], score);
                 if ZERO {

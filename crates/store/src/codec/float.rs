@@ -1,8 +1,11 @@
 //! f32, f16 and bf16: a cast, rounding to nearest even.
 
+use super::host::tensor;
 use super::{Code, Codec, Family, Packing};
 use crate::Plane;
+use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};
+use half::slice::HalfFloatSliceExt;
 use kvlab_core::Format;
 
 /// A floating-point format of the device.
@@ -93,6 +96,15 @@ impl Codec for Float {
     }
 
     fn encode(&self, rows: Tensor<3>) -> Vec<Plane> {
+        let on_processor = matches!(rows.device().as_dispatch(), DispatchDevice::Flex(_));
+        if self.dtype == DType::F16 && on_processor && rows.dtype() == DType::F32 {
+            // Burn's cast goes number by number; a slice is converted by the processor's instruction for it.
+            let (shape, device, data) = (rows.dims(), rows.device(), rows.into_data());
+            let numbers: &[f32] = data.as_slice().unwrap_or_default();
+            let mut halves = vec![half::f16::ZERO; numbers.len()];
+            halves.convert_from_f32_slice(numbers);
+            return vec![Plane::Float(tensor(halves, shape, &device))];
+        }
         vec![Plane::Float(cast(rows, self.dtype))]
     }
 
