@@ -9,6 +9,7 @@
 //! turned in registers, so that no sum goes across a vector.
 
 #![allow(unsafe_code, unused_unsafe)] // Loads of vectors through pointers; what each must have room for is said beside it.
+#![allow(clippy::needless_range_loop)] // One index goes through several arrays.
 
 use super::inner::{Lines, Queries, Scaled};
 use super::simd::avx512::Avx512;
