@@ -13,10 +13,10 @@ pub struct Args {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     sets: Vec<String>,
     /// Memory to fit into, e.g. "24 GiB"; left out, that of the device
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     budget: Option<String>,
     /// What of it is for neither weights nor rows, e.g. "1 GiB"
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     reserve: Option<String>,
     /// Tokens of a request, e.g. 8192 or 128K [default: the model file's capacity, else 8192 or as many as the model takes]
     #[arg(long, value_name = "TOKENS", value_parser = tokens)]

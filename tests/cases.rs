@@ -365,3 +365,23 @@ fn variants_do_what_they_say() {
         }
     }
 }
+
+/// Random weights are not drawn until the system ends the process: DeepSeek-V3 in f32 takes 2.7 TB.
+#[test]
+fn weights_beyond_memory_are_refused() {
+    if kvlab_engine::free_memory().is_none_or(|free| free.0 > 1 << 41) {
+        return println!("SKIPPED: this machine does not say how much memory is free, or has enough");
+    }
+    let path = std::path::Path::new("configs/models/deepseek-v3.toml");
+    let sets = ["cache.capacity=16".to_owned()];
+    let config =
+        kvlab_engine::registry::with_known(|known| kvlab_config::ModelConfig::load(path, &sets, known)).unwrap();
+    let Err(error) = kvlab_engine::Engine::load(&config, &mut |_, _| {}) else {
+        panic!("it was loaded")
+    };
+    let error = error.to_string();
+    assert!(
+        error.contains("[model.geometry]") && error.contains("kvlab plan"),
+        "{error}"
+    );
+}

@@ -46,6 +46,17 @@ pub enum EngineError {
         /// Sequences.
         sequences: usize,
     },
+    /// Weights that are drawn, and for which there is no memory.
+    #[error(
+        "the weights of [model.geometry] need {needed} and this machine has {available} free; make the geometry smaller, or ask \
+         `kvlab plan` or `kvlab inspect`, which allocate nothing"
+    )]
+    WeightsMemory {
+        /// Bytes of the weights.
+        needed: Bytes,
+        /// Bytes that are free.
+        available: Bytes,
+    },
     /// A prompt and its answer do not fit.
     #[error("{prompt} prompt tokens and {new} new ones are {} tokens, and {limit} is the most: {what}", prompt + new)]
     TooLong {

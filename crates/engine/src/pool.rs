@@ -1,10 +1,10 @@
 //! Loads models, and keeps their weights for the next config that wants the same.
 
 use crate::text::{ChatTemplate, GgufVocab, StopSet, Tokenizer};
-use crate::{CachePlan, Engine, EngineError, OpenDevice, device, hub, registry};
-use burn::tensor::DType;
+use crate::{CachePlan, Engine, EngineError, OpenDevice, device, free_memory, hub, registry};
+use burn::tensor::{DType, Device};
 use kvlab_config::{ModelConfig, ModelOrigin, ModelSource, Tokenizer as Named, Weights};
-use kvlab_core::Adaptation;
+use kvlab_core::{Adaptation, Bytes};
 use kvlab_model::{BuildOptions, Decoder, DecoderSpec};
 use kvlab_weights::{Checkpoint, GgufTokenizer, TokenizerSource};
 use sha2::{Digest, Sha256};
@@ -89,6 +89,14 @@ impl Origin {
 
     fn decoder(&self, options: &BuildOptions, progress: Progress<'_>) -> Result<Decoder, EngineError> {
         let spec = self.spec.clone();
+        if self.checkpoint.is_none() {
+            // No file says how large they are, and a system without memory ends any process.
+            let needed = Bytes(spec.parameters().saturating_mul(options.dtype.size() as u64));
+            let on_host = options.device == Device::flex();
+            if let Some(available) = free_memory().filter(|free| on_host && *free < needed) {
+                return Err(EngineError::WeightsMemory { needed, available });
+            }
+        }
         Ok(match &self.checkpoint {
             Some(checkpoint) => Decoder::load(spec, checkpoint, options, progress)?,
             None => Decoder::random(spec, self.seed, options)?,

@@ -146,7 +146,7 @@ fn tokens(engine: &Engine, text: &str) -> Result<Vec<TokenId>, ExplainError> {
 
 /// Tokens that are fed: the last generated one is not.
 fn fed(prompt: usize, new: NonZeroUsize) -> Result<usize, ExplainError> {
-    match prompt + new.get() - 1 {
+    match prompt.saturating_add(new.get() - 1) {
         fed if fed <= MOST_TOKENS => Ok(fed),
         fed => Err(ExplainError::TooLong {
             prompt,

@@ -303,6 +303,7 @@ fn bad_requests_are_refused_by_name() {
         message.contains("49") && message.contains("48") && message.contains("-n"),
         "{message}"
     );
+    assert!(error(&[], "xy", usize::MAX).contains("-n"));
     let message = error(&["cache.variant=none", "cache.capacity=unset"], "x", 1);
     assert!(message.contains("none"), "{message}");
     let message = error(&["cache.key=f16"], "x", 1);

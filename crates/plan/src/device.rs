@@ -5,7 +5,11 @@ use crate::{PlanError, preset};
 use kvlab_config::Capacity;
 use kvlab_core::Bytes;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 use std::path::Path;
+
+/// Rates that a device may have, far beyond any on both sides, so that no time that comes of them is infinite.
+const RATES: RangeInclusive<f64> = 1e-9..=1e15;
 
 /// The presets that come with kvlab: name, text of `configs/devices/NAME.toml`.
 pub const DEVICES: &[(&str, &str)] = &[
@@ -137,8 +141,11 @@ impl Device {
         let all = [self.bandwidth_gb_s, rates.f32]
             .into_iter()
             .chain(optional.into_iter().flatten());
-        if let Some(wrong) = all.into_iter().find(|rate| !(rate.is_finite() && *rate > 0.0)) {
-            return Err(bad(format!("a rate of {wrong}; rates must be above 0")));
+        if let Some(wrong) = all.into_iter().find(|rate| !RATES.contains(rate)) {
+            let (least, most) = (RATES.start(), RATES.end());
+            return Err(bad(format!(
+                "a rate of {wrong:?}; rates must be above 0: from {least:?} to {most:?}"
+            )));
         }
         match self.memory {
             Some(Capacity::Tokens(_)) => Err(bad("memory must have a unit of bytes, such as \"24 GiB\"".into())),

@@ -7,6 +7,9 @@ use std::path::Path;
 /// The price tables that come with kvlab: name, text of `configs/prices/NAME.toml`.
 pub const PRICES: &[(&str, &str)] = &[("example", include_str!("../../../configs/prices/example.toml"))];
 
+/// The highest price of a million tokens: far beyond any, and far from where sums would be infinite.
+const MOST: f64 = 1e12;
+
 /// What tokens cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,18 +125,18 @@ impl Prices {
     /// The table of that name, or the file of that path.
     ///
     /// # Errors
-    /// An unknown name; a file that is no price table; prices below 0.
+    /// An unknown name; a file that is no price table; prices below 0, or that no currency has.
     pub fn find(name: &str) -> Result<Self, PlanError> {
         let example = "such as configs/prices/example.toml";
         let prices: Self = preset::find("price table", name, PRICES, example)?;
         let p = prices.per_million_tokens;
         match [p.input, p.cached_read, p.cache_write, p.output]
             .into_iter()
-            .find(|price| !(price.is_finite() && *price >= 0.0))
+            .find(|price| !(0.0..=MOST).contains(price))
         {
             Some(wrong) => Err(PlanError::Preset {
                 path: Path::new(name).to_owned(),
-                problem: format!("a price of {wrong}; prices must be 0 or more"),
+                problem: format!("a price of {wrong:?}; prices must be from 0 to {MOST}"),
             }),
             None => Ok(prices),
         }
@@ -157,7 +160,7 @@ impl Prices {
         let (extra, saved) = (p.cache_write - p.input, p.input - p.cached_read);
         match (extra < 0.0, saved > 0.0) {
             (true, _) => Some(0),
-            (false, true) => Some((extra / saved + 1e-9).floor() as u64 + 1),
+            (false, true) => Some(((extra / saved + 1e-9).floor() as u64).saturating_add(1)),
             (false, false) => None,
         }
     }

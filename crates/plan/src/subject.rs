@@ -58,6 +58,16 @@ impl Subject {
                 ..subject
             });
         }
+        let elsewhere = |set: &&String| {
+            let key = set.split('=').next().unwrap_or_default().trim();
+            key != "cache" && !key.starts_with("cache.")
+        };
+        if let Some(set) = sets.iter().find(elsewhere) {
+            return Err(PlanError::Request(format!(
+                "--set {set}: {model} is no model file (.toml), and only keys of `[cache]` can be set beside it, such as \
+                 cache.variant=swa"
+            )));
+        }
         let origin = match model.strip_prefix("hf:") {
             Some(repository) => ModelOrigin::Hub(repository.to_owned()),
             None => ModelOrigin::Path(path.to_owned()),

@@ -9,6 +9,7 @@
 //! turned in registers, so that no sum goes across a vector.
 
 #![allow(unsafe_code, unused_unsafe)] // Loads of vectors through pointers; what each must have room for is said beside it.
+#![allow(clippy::needless_range_loop)] // One index goes through several arrays.
 
 use super::inner::{Lines, Queries, Scaled};
 use super::simd::avx512::Avx512;
@@ -62,6 +63,12 @@ impl Kind {
     /// The code that stands for 0.
     fn middle(self) -> i32 {
         if self.zero_points { 0 } else { 1 << (self.bits - 1) }
+    }
+
+    /// What is taken off codes before weights multiply them, and given back in f32 if it does not stand for 0. Without
+    /// that the rounding of a weight would add the same to all numbers of a group, which a rotation then piles up.
+    fn half(self) -> i32 {
+        1 << (self.bits - 1)
     }
 
     /// Bytes of a chunk.
@@ -158,7 +165,8 @@ vnni! {
                         }
                     }
                     for b in 0..2 {
-                        to.bias[b][half] = -middle * sums[b];
+                        // What was no number has become sums that mean nothing: the scale is none either.
+                        to.bias[b][half] = middle.wrapping_neg().wrapping_mul(sums[b]);
                         let bytes: &mut [i8; CHUNK] = &mut *(&raw mut to.bytes[b]).cast();
                         for (i, &byte) in halves[b].iter().enumerate() {
                             bytes[order(kind.bits, half * GROUP + i)] = byte;
@@ -329,6 +337,7 @@ vnni! {
                     most[k] = _mm512_max_epi32(most[k], _mm512_castps_si512(_mm512_abs_ps(*product)));
                     if kind.zero_points {
                         zeros[k] = _mm512_fmadd_ps(w, _mm512_loadu_ps(zero.add(i * 16)), zeros[k]);
+                        zeros[k] = _mm512_fmadd_ps(*product, _mm512_set1_ps(kind.half() as f32), zeros[k]);
                     }
                 }
                 group += 1;
@@ -457,8 +466,10 @@ vnni! {
             let mask = if TWO { second::<BITS>() } else { 0 };
             let both = |x: f32, y: f32| _mm512_mask_mov_ps(_mm512_set1_ps(x), mask, _mm512_set1_ps(y));
             let (scale, zero) = (both(first.scale, second_group.scale), both(first.zero, second_group.zero));
-            let middle = kind.middle();
-            let middle = _mm512_mask_set1_epi32(_mm512_set1_epi32(middle * first.sum), mask, middle * second_group.sum);
+            let middle = kind.half();
+            let middle = _mm512_mask_set1_epi32(
+                _mm512_set1_epi32(middle.wrapping_mul(first.sum)), mask, middle.wrapping_mul(second_group.sum),
+            );
             let mut x = [_mm512_setzero_ps(); 4];
             for (k, x) in x.iter_mut().enumerate() {
                 let sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0][k]), sums[1][k]);

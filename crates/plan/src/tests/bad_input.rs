@@ -140,17 +140,32 @@ fn presets_with_something_wrong() {
             "schema = 1\nname = \"x\"\nsource = \"y\"\nbandwidth_gb_s = 1.0\nmemory = \"24 GB\"\n",
             "GiB",
         ),
+        (
+            "schema = 1\nname = \"x\"\nsource = \"y\"\nbandwidth_gb_s = 1e-320\n",
+            "1e-320",
+        ),
+        (
+            "schema = 1\nname = \"x\"\nsource = \"y\"\nbandwidth_gb_s = 1.0\n[dense_tflops]\nf32 = 1e300\n",
+            "1e300",
+        ),
         ("not toml", "expected"),
     ] {
         let (_folder, path) = file("device.toml", text.as_bytes());
         let error = Device::find(&path).unwrap_err().to_string();
         assert!(error.contains(word) && error.contains("device.toml"), "{text}: {error}");
     }
-    let text = "schema = 1\nname = \"x\"\ndate = \"y\"\nsource = \"z\"\ncurrency = \"EUR\"\n[per_million_tokens]\ninput = \
-                -1.0\ncached_read = 0.0\ncache_write = 0.0\noutput = 0.0\n";
-    let (_folder, path) = file("prices.toml", text.as_bytes());
-    let error = Prices::find(&path).unwrap_err().to_string();
-    assert!(error.contains("-1"), "{error}");
+    for price in ["-1.0", "1e300", "nan"] {
+        let text = format!(
+            "schema = 1\nname = \"x\"\ndate = \"y\"\nsource = \"z\"\ncurrency = \"EUR\"\n[per_million_tokens]\ninput = \
+             {price}\ncached_read = 0.0\ncache_write = 0.0\noutput = 0.0\n"
+        );
+        let (_folder, path) = file("prices.toml", text.as_bytes());
+        let error = Prices::find(&path).unwrap_err().to_string();
+        assert!(
+            error.to_ascii_lowercase().contains(price) && error.contains("prices.toml"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -186,4 +201,17 @@ fn nothing_is_asked_for() {
     // Beyond the model: planned, and said.
     let plan = plan(&subject("llama-2-70b", &[]), &at(8192)).unwrap();
     assert!(plan.notes[0].contains("4096 positions"), "{:?}", plan.notes);
+}
+
+/// What a model without a model file cannot take is not dropped.
+#[test]
+fn overrides_without_a_model_file() {
+    let (_folder, path) = file("config.json", b"{}");
+    for set in ["model.path=x", "name=x", "cached.variant=swa"] {
+        let Err(error) = Subject::open(&path, &[set.to_owned()]) else {
+            panic!("{set} was taken")
+        };
+        let error = error.to_string();
+        assert!(error.contains(set) && error.contains("cache"), "{error}");
+    }
 }

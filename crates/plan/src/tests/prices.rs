@@ -84,3 +84,12 @@ fn a_write_pays_from_this_many_reuses_on() {
         assert!(with(k) < without(k) && with(k - 1.0) >= without(k - 1.0) - 1e-9);
     }
 }
+
+/// A stored token that must be read more often than can be counted.
+#[test]
+fn a_write_that_pays_at_the_end_of_time() {
+    let saved = 1.0 - (1.0 - f64::EPSILON / 2.0);
+    assert!(saved > 0.0);
+    let dear = prices(1.0, 1.0 - saved, 1e300, 1.0);
+    assert_eq!(dear.reuses_that_pay(), Some(u64::MAX));
+}
