@@ -50,22 +50,32 @@ pub fn fits(packing: &Packing, dim: usize, keys: bool) -> bool {
 pub struct Kind {
     pub bits: u32,
     pub zero_points: bool,
+    /// Whether the query has scales and zero points of channels in it already.
+    pub by_channel: bool,
 }
 
 impl Kind {
     pub fn new(code: Code) -> Option<Self> {
         match code {
-            Code::Int { bits, zero_points } => Some(Self { bits, zero_points }),
+            Code::Int { bits, zero_points } => Some(Self {
+                bits,
+                zero_points,
+                by_channel: false,
+            }),
             _ => None,
         }
     }
 
-    /// The code that stands for 0.
-    fn middle(self) -> i32 {
-        if self.zero_points { 0 } else { 1 << (self.bits - 1) }
+    /// The same, with scales and zero points of channels in the query.
+    pub fn in_query(self) -> Self {
+        Self {
+            zero_points: true,
+            by_channel: true,
+            ..self
+        }
     }
 
-    /// What is taken off codes before weights multiply them, and given back in f32 if it does not stand for 0. Without
+    /// What is taken off codes before rounded numbers multiply them, and given back in f32 if it does not stand for 0. Without
     /// that the rounding of a weight would add the same to all numbers of a group, which a rotation then piles up.
     fn half(self) -> i32 {
         1 << (self.bits - 1)
@@ -129,7 +139,8 @@ vnni! {
     /// # Safety
     /// `to` has room for `dim / 64` chunks a query, and there are as many factors of channels as numbers.
     pub unsafe fn queries(kind: Kind, q: Queries, dim: usize, channels: Option<[*const f32; 2]>, to: *mut Chunk) {
-        let middle = kind.middle();
+        // Off all codes, zero points or not: the rounding of a query would multiply what they have in common.
+        let middle = kind.half();
         for j in 0..q.count {
             for c in 0..dim / CHUNK {
                 let from = q.first.add(j * q.stride + c * CHUNK);
@@ -144,6 +155,7 @@ vnni! {
                         let at = c * CHUNK + i * 16;
                         *added = _mm512_mul_ps(*x, _mm512_loadu_ps(zero.add(at)));
                         *x = _mm512_mul_ps(*x, _mm512_loadu_ps(scale.add(at)));
+                        *added = _mm512_fmadd_ps(*x, _mm512_set1_ps(middle as f32), *added);
                     }
                 }
                 for half in 0..2 {
@@ -241,6 +253,8 @@ vnni! {
         kind: Kind, lines: Lines<'_>, q: *const Chunk, queries: usize, dim: usize, out: *mut f32,
     ) {
         let chunks = dim / CHUNK;
+        // What was taken off the codes is given back with the zero points; those of channels have it already.
+        let half = if kind.by_channel { 0.0 } else { kind.half() as f32 };
         // `group` counts vectors of 16.
         let group = lines.scaled.group * 16;
         let mut groups = [[0; 2]; MOST_CHUNKS];
@@ -255,7 +269,7 @@ vnni! {
                     *r = codes::<BITS>(lines.place.row(row + i).add(c * kind.width()));
                 }
                 turn(&mut r);
-                let factors = Pair::new(&lines.scaled, groups, row);
+                let factors = Pair::new(&lines.scaled, groups, row, half);
                 let mut j = 0;
                 while j < queries {
                     let (q, out) = (q.add(j * chunks + c), out.add(j * ROWS + row));
@@ -531,7 +545,7 @@ impl Pair {
     /// The rows have factors for the chunk, and the processor has AVX-512.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
     #[inline]
-    unsafe fn new(scaled: &Scaled, groups: [usize; 2], row: usize) -> Self {
+    unsafe fn new(scaled: &Scaled, groups: [usize; 2], row: usize, half_code: f32) -> Self {
         let mut pair = Self {
             scale: [_mm512_setzero_ps(); 2],
             zero: [_mm512_setzero_ps(); 2],
@@ -540,7 +554,8 @@ impl Pair {
             // SAFETY: the caller's promise.
             unsafe {
                 pair.scale[half] = _mm512_loadu_ps(scaled.scale.add(group * ROWS + row));
-                pair.zero[half] = _mm512_loadu_ps(scaled.zero.add(group * ROWS + row));
+                let zero = _mm512_loadu_ps(scaled.zero.add(group * ROWS + row));
+                pair.zero[half] = _mm512_fmadd_ps(pair.scale[half], _mm512_set1_ps(half_code), zero);
             }
         }
         pair

@@ -21,6 +21,10 @@ impl Kind {
     pub fn new(_: Code) -> Option<Self> {
         None
     }
+
+    pub fn in_query(self) -> Self {
+        match self {}
+    }
 }
 
 pub fn fits(_: &Packing, _: usize, _: bool) -> bool {

@@ -183,6 +183,14 @@ impl Side {
         self.dim / self.group().max(1)
     }
 
+    /// Slots that have all they need: where rows share scales by the block, the last block may be missing.
+    fn slots(&self) -> usize {
+        match (self.scales, &self.scale) {
+            (Scales::Across(rows), Some(scale)) => self.codes.dims[0].min(scale.dims[0] * rows),
+            _ => self.codes.dims[0],
+        }
+    }
+
     /// Whether the planes are as large as their description says: the loops rely on it.
     fn check(&self) -> Result<(), CacheError> {
         let bytes = (self.dim * self.code.bits() as usize).div_ceil(8);
@@ -233,7 +241,7 @@ impl Rows {
             Value::Own(dim) => Some(Side::new(packing(1)?, &part.store.value, dim)?),
             Value::PrefixOfKey(_) => None,
         };
-        let slots = std::iter::once(&key).chain(&value).map(|side| side.codes.dims[0]).min();
+        let slots = std::iter::once(&key).chain(&value).map(Side::slots).min();
         let heads = std::iter::once(&key)
             .chain(&value)
             .all(|side| side.codes.dims[1] == row.heads);

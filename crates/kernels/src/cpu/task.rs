@@ -268,10 +268,7 @@ impl Task<'_> {
                             Scales::Across(block) => {
                                 factors[0].read_block::<S>(&rows.key, tile.slots[0] / block, head);
                                 let channels = [factors[0].scale, factors[0].zero].map(<*mut f32>::cast_const);
-                                let kind = bytes::Kind {
-                                    zero_points: true,
-                                    ..kind
-                                };
+                                let kind = kind.in_query();
                                 bytes::queries(kind, q, shape.key, Some(channels), chunks);
                                 // The query has the scales in it: for the rows, all are 1.
                                 keys.scaled.scale = ONES.as_ptr();
