@@ -65,9 +65,17 @@ fn fastest(pass: impl Fn()) -> f64 {
 fn read_rate(bytes: usize, threads: usize) -> f64 {
     let values = bytes / threads / size_of::<f32>();
     let parts: Vec<Mutex<Vec<f32>>> = (0..threads).map(|_| Mutex::default()).collect();
-    let part = |thread: usize| parts[thread].lock().unwrap_or_else(PoisonError::into_inner);
+    // Whoever changes the number of threads meanwhile has more of them than there are parts: those do nothing.
+    let part = |thread: usize| {
+        let part = parts.get(thread)?;
+        Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+    };
     // Written by the thread that reads it, so that the pages lie near it.
-    run(&|thread| part(thread).resize(values, 1.0));
+    run(&|thread| {
+        if let Some(mut part) = part(thread) {
+            part.resize(values, 1.0);
+        }
+    });
     // In slices, one after the other: a short pass is more often left alone by whatever else runs, and a slice comes again only
     // after the whole buffer went through the caches.
     let slice = (values / SLICES).max(1);
@@ -75,7 +83,10 @@ fn read_rate(bytes: usize, threads: usize) -> f64 {
     let seconds = fastest(|| {
         let from = next.fetch_add(1, Ordering::Relaxed) % SLICES * slice;
         run(&|thread| {
-            black_box(dispatch(Sum(&part(thread)[from..from + slice])));
+            // Empty where there were fewer threads before.
+            if let Some(numbers) = part(thread).as_ref().and_then(|part| part.get(from..from + slice)) {
+                black_box(dispatch(Sum(numbers)));
+            }
         });
     });
     (slice * size_of::<f32>() * threads) as f64 / seconds
