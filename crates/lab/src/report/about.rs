@@ -28,7 +28,10 @@ impl Comparison {
                 n => format!("in chunks of {n}"),
             };
             let (windows, window) = (workload.windows, workload.window);
-            sentences.push(format!("Quality: {windows} windows of {window} tokens, {chunk}."));
+            let plural = if windows == 1 { "" } else { "s" };
+            sentences.push(format!(
+                "Quality: {windows} window{plural} of {window} tokens, {chunk}."
+            ));
         }
         if experiment.measure.speed {
             let list = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
