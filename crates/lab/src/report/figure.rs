@@ -19,7 +19,7 @@ pub(crate) use palette::Style;
 use super::Report;
 use crate::{LabError, Row, Speed};
 use axis::Axis;
-use chart::Chart;
+use chart::{Chart, Series};
 use frame::{Frame, Refused};
 
 /// A figure, as SVG.
@@ -85,6 +85,13 @@ impl About<'_> {
             caption,
             plots: None,
         })
+    }
+
+    /// A chart of these series without a front; `None` where there is nothing to span an axis.
+    fn series(self, x: Option<Axis>, y: Option<Axis>, series: Vec<Series>) -> Result<Option<Figure>, Refused> {
+        let Some((x, y)) = x.zip(y) else { return Ok(None) };
+        let fronts = Vec::new();
+        self.chart(&Chart { x, y, series, fronts }).map(Some)
     }
 
     fn chart(self, chart: &Chart) -> Result<Figure, Refused> {

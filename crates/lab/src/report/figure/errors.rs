@@ -1,7 +1,7 @@
 //! Where a cache loses: the error of the attention output, layer by layer.
 
 use super::axis::{Axis, Scale};
-use super::chart::{Chart, Series};
+use super::chart::Series;
 use super::frame::Refused;
 use super::{About, Figure, tokens};
 use crate::report::{Report, number};
@@ -32,15 +32,6 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
         number::power,
         points().map(|point| point.1),
     );
-    let (Some(x), Some(y)) = (x, y) else {
-        return Ok(None);
-    };
-    let chart = Chart {
-        x,
-        y,
-        series,
-        fronts: Vec::new(),
-    };
     let about = About {
         name: "layer-error",
         title: "Where it is lost: error by layer",
@@ -49,5 +40,5 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
              each layer. A layer also has what the layers below it did to its input. Points at {FLOOR:e} are at or below it."
         ),
     };
-    about.chart(&chart).map(Some)
+    about.series(x, y, series)
 }

@@ -1,7 +1,7 @@
 //! Time per token against the length of the prompt.
 
 use super::axis::{Axis, Scale};
-use super::chart::{Chart, Series};
+use super::chart::Series;
 use super::frame::Refused;
 use super::{About, Figure, lengths, ms, of_one_batch};
 use crate::report::Report;
@@ -33,15 +33,6 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
         ms,
         points().map(|point| point.1).chain(ends),
     );
-    let (Some(x), Some(y)) = (x, y) else {
-        return Ok(None);
-    };
-    let chart = Chart {
-        x,
-        y,
-        series,
-        fronts: Vec::new(),
-    };
     let about = About {
         name: "itl",
         title: "Time per token against the length of the prompt",
@@ -49,5 +40,5 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
             bootstrap interval of the median. Grey and dashed: without a cache, where every token recomputes the whole prefix."
             .to_owned(),
     };
-    about.chart(&chart).map(Some)
+    about.series(x, y, series)
 }

@@ -1,7 +1,7 @@
 //! Bytes of a sequence against its length.
 
 use super::axis::{Axis, Scale};
-use super::chart::{Chart, Series};
+use super::chart::Series;
 use super::frame::Refused;
 use super::{About, Figure, bytes, lengths};
 use crate::report::Report;
@@ -50,15 +50,6 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     let all = || series.iter().flat_map(|s| s.line.iter().chain(&s.points));
     let x = lengths("tokens of the sequence", all().map(|point| point.0));
     let y = Axis::over("bytes of one sequence", Scale::Log2, bytes, all().map(|point| point.1));
-    let (Some(x), Some(y)) = (x, y) else {
-        return Ok(None);
-    };
-    let chart = Chart {
-        x,
-        y,
-        series,
-        fronts: Vec::new(),
-    };
     let about = About {
         name: "memory",
         title: "Bytes against the length of the text",
@@ -67,5 +58,5 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
             them. Cells without a cache keep nothing and are not shown."
             .to_owned(),
     };
-    about.chart(&chart).map(Some)
+    about.series(x, y, series)
 }

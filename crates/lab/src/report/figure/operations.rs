@@ -1,7 +1,7 @@
 //! What a cache saves while a text is generated token by token, and what it does not.
 
 use super::axis::{Axis, Scale};
-use super::chart::{Chart, Series};
+use super::chart::Series;
 use super::frame::Refused;
 use super::palette::Style;
 use super::{About, Figure, lengths};
@@ -49,15 +49,6 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
     let x = lengths("tokens so far", points().map(|point| point.0));
     let count = |x: f64| if x < 1e4 { format!("{x:.0}") } else { format!("{x:.0e}") };
     let y = Axis::over("count so far", Scale::Log10, count, points().map(|point| point.1));
-    let (Some(x), Some(y)) = (x, y) else {
-        return Ok(None);
-    };
-    let chart = Chart {
-        x,
-        y,
-        series,
-        fronts: Vec::new(),
-    };
     let about = About {
         name: "operations",
         title: "What a cache saves, and what it does not",
@@ -69,7 +60,7 @@ pub(super) fn figure(report: &Report<'_>) -> Result<Option<Figure>, Refused> {
              no measurements; a window would make fewer."
         ),
     };
-    about.chart(&chart).map(Some)
+    about.series(x, y, series)
 }
 
 #[cfg(test)]
