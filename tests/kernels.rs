@@ -7,7 +7,7 @@ use kvlab_cpu::Isa;
 use kvlab_kernels::cpu::Cpu;
 use kvlab_kernels::reference::Reference;
 use kvlab_store::layout::Run;
-use kvlab_store::{Codec, Form, Input, Kernel, LayerStore, Options, Part, QueryChunk, codec};
+use kvlab_store::{Codec, Form, Input, Kernel, LayerStore, Options, Part, Plane, QueryChunk, codec};
 use kvlab_testkit::Size;
 use kvlab_testkit::catalogue::small;
 use kvlab_testkit::driver::{Driver, tokens};
@@ -547,4 +547,61 @@ fn views_are_read_as_they_lie() {
         retention: Retention::All,
         query: Query::new(turned(5), 1.0),
     });
+}
+
+/// Scales that a block of rows shares, and the last block's are not there: nothing beyond the plane is read.
+#[test]
+fn rows_without_their_blocks_scales_are_refused() {
+    let mut draw = Draw(11);
+    let row = RowSpec {
+        heads: 1,
+        key: 64,
+        value: Value::Own(64),
+    };
+    let options = json!({ "axis": "channel", "group": 64 });
+    let by_channel = codec::make(
+        "int4",
+        &Options(options.as_object().unwrap().clone().into_iter().collect()),
+    )
+    .unwrap();
+    let codecs = [by_channel, codec::EXACT];
+    let mut past = store(row, codecs, 128, &mut draw);
+    let asked = |past: &LayerStore, rows: usize| {
+        let device = Device::flex();
+        let random = || Tensor::<3>::random([1, 1, 64], Distribution::Uniform(-1.0, 1.0), &device);
+        let fresh = LayerStore {
+            key: codec::EXACT.encode(random()),
+            value: codec::EXACT.encode(random()),
+        };
+        Asked {
+            name: "a block without scales".into(),
+            stores: [past.clone(), fresh],
+            row,
+            codecs,
+            runs: vec![vec![Run {
+                slot: 0,
+                position: 0,
+                len: rows,
+            }]],
+            chunks: vec![QueryChunk {
+                tokens: 0..1,
+                start: rows,
+            }],
+            visibility: Visibility::Causal,
+            retention: Retention::All,
+            query: Query::new(random(), 1.0),
+        }
+    };
+    check(&asked(&past, 128));
+    for plane in &mut past.key {
+        match plane {
+            Plane::Float(scales) => *scales = scales.clone().slice([0..1]),
+            Plane::Int(codes) => *codes = codes.clone().slice([0..100]),
+        }
+    }
+    for (_, kernel) in here() {
+        assert!(kernel.attend(&asked(&past, 64).input()).is_ok());
+        let beyond = asked(&past, 100);
+        assert!(kernel.attend(&beyond.input()).is_err());
+    }
 }

@@ -35,6 +35,7 @@
 mod attend;
 mod bytes;
 mod cache;
+mod device;
 mod error;
 mod ids;
 mod saved;
@@ -46,6 +47,7 @@ mod weights;
 pub use attend::{Attended, EMPTY_LSE, Query, Rows, Span};
 pub use bytes::Bytes;
 pub use cache::{Accept, Capabilities, Chunk, Inspected, KvCache, Opened, Step, StepReport, Support, Truncate, Usage};
+pub use device::is_processor;
 pub use error::CacheError;
 pub use ids::{LayerId, SeqId, TokenId};
 pub use saved::{Saved, SavedLayer, SavedPlane};

@@ -3,7 +3,6 @@
 use crate::ModelError;
 use crate::experts::Experts;
 use crate::linear::Linear;
-use crate::place::is_processor;
 use crate::spec::Activation;
 use burn::tensor::{DType, Tensor, activation};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -53,7 +52,7 @@ impl Activation {
     /// `act(gate) * up`.
     fn gated(self, gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
         let device = gate.device();
-        if self == Self::Silu && gate.dtype() == DType::F32 && is_processor(&device) {
+        if self == Self::Silu && gate.dtype() == DType::F32 && kvlab_core::is_processor(&device) {
             let (mut gate, up) = (gate.into_data(), up.into_data());
             kvlab_linear::silu_product(
                 gate.as_mut_slice().unwrap_or_default(),

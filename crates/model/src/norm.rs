@@ -1,6 +1,6 @@
 //! Normalisation over the last dimension, always in f32.
 
-use crate::place::{Place, is_processor};
+use crate::place::Place;
 use crate::spec::{NormKind, NormPlan};
 use burn::tensor::{DType, Tensor, TensorData, module};
 
@@ -24,7 +24,7 @@ impl Norm {
             let n = data.len();
             place.tensor_f32(data, [n])
         };
-        let host = (is_processor(&place.device) && plan.kind != NormKind::Layer).then(|| weight.clone());
+        let host = (kvlab_core::is_processor(&place.device) && plan.kind != NormKind::Layer).then(|| weight.clone());
         Self {
             plan,
             host,

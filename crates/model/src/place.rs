@@ -3,7 +3,6 @@
 use crate::ModelError;
 use crate::host::PackedRows;
 use crate::linear::Weight;
-use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use kvlab_core::Matrix;
 use kvlab_linear::{Format, Packed};
@@ -70,11 +69,6 @@ impl Place {
         self.count(packed.bytes());
         Ok(Weight::Packed(Arc::new(packed)))
     }
-}
-
-/// Whether tensors lie in the processor's memory, where `kvlab-linear` can work on them.
-pub(crate) fn is_processor(device: &Device) -> bool {
-    matches!(device.as_dispatch(), DispatchDevice::Flex(_))
 }
 
 /// The formats that have kernels of their own. Numbers that are in f32 already go to Burn.

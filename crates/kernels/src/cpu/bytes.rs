@@ -30,49 +30,43 @@ const MOST: f32 = 32_512.0;
 /// Numbers smaller than this are zero: the reciprocal of less is infinite.
 const LEAST: f32 = 1e-33;
 
-/// Whether rows of `dim` numbers packed like this are multiplied here, as keys or as values.
-pub fn fits(packing: &Packing, dim: usize, keys: bool) -> bool {
-    let group = match packing.scales {
-        Scales::Along(group) => group.unwrap_or(dim),
-        // A query is multiplied with the scales of channels; the weights of rows are not.
-        Scales::Across(_) if keys => CHUNK,
-        Scales::None | Scales::Across(_) => return false,
-    };
-    let whole = group == GROUP || group.is_multiple_of(CHUNK);
-    matches!(packing.code, Code::Int { bits: 8 | 4, .. })
-        && dim.is_multiple_of(CHUNK)
-        && dim <= MOST_CHUNKS * CHUNK
-        && whole
-}
-
-/// How a side is read.
+/// How rows are read that are multiplied here.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    pub bits: u32,
-    pub zero_points: bool,
-    /// Whether the query has scales and zero points of channels in it already.
-    pub by_channel: bool,
+    bits: u32,
+    zero_points: bool,
+    by_channel: bool,
 }
 
 impl Kind {
-    pub fn new(code: Code) -> Option<Self> {
-        match code {
-            Code::Int { bits, zero_points } => Some(Self {
-                bits,
-                zero_points,
-                by_channel: false,
-            }),
-            _ => None,
-        }
+    /// That of rows of `dim` numbers packed like this, as keys or as values, if they are multiplied here.
+    pub fn new(packing: &Packing, dim: usize, keys: bool) -> Option<Self> {
+        let Code::Int {
+            bits: bits @ (8 | 4),
+            zero_points,
+        } = packing.code
+        else {
+            return None;
+        };
+        let (group, by_channel) = match packing.scales {
+            Scales::Along(group) => (group.unwrap_or(dim), false),
+            // A query is multiplied with the scales of channels; the weights of rows are not.
+            Scales::Across(_) if keys => (CHUNK, true),
+            Scales::None | Scales::Across(_) => return None,
+        };
+        let whole = group == GROUP || group.is_multiple_of(CHUNK);
+        let fits = dim.is_multiple_of(CHUNK) && dim <= MOST_CHUNKS * CHUNK && whole;
+        fits.then_some(Self {
+            bits,
+            // With channels in it, what a query's numbers add is theirs already.
+            zero_points: zero_points || by_channel,
+            by_channel,
+        })
     }
 
-    /// The same, with scales and zero points of channels in the query.
-    pub fn in_query(self) -> Self {
-        Self {
-            zero_points: true,
-            by_channel: true,
-            ..self
-        }
+    /// Whether the query has scales and zero points of channels in it: [`queries`] is given them then.
+    pub fn by_channel(self) -> bool {
+        self.by_channel
     }
 
     /// What is taken off codes before rounded numbers multiply them, and given back in f32 if it does not stand for 0. Without

@@ -27,9 +27,8 @@ mod task;
 mod tile;
 mod unpack;
 
-use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor, TensorData};
-use kvlab_core::{Attended, Bytes, CacheError};
+use kvlab_core::{Attended, Bytes, CacheError, is_processor};
 use kvlab_cpu::Isa;
 use kvlab_store::{Input, Kernel, Problem};
 use plan::Plan;
@@ -72,7 +71,7 @@ impl Kernel for Cpu {
     }
 
     fn supports(&self, problem: &Problem) -> Result<(), String> {
-        if !matches!(problem.device.as_dispatch(), DispatchDevice::Flex(_)) {
+        if !is_processor(&problem.device) {
             return Err("it works in the processor's memory".into());
         }
         if self.isa.is_some_and(|isa| !Isa::available().contains(&isa)) {

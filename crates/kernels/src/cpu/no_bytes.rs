@@ -3,7 +3,7 @@
 #![allow(unsafe_code, clippy::missing_safety_doc)]
 
 use super::inner::{Lines, Queries, Scaled};
-use kvlab_store::codec::{Code, Packing};
+use kvlab_store::codec::Packing;
 
 pub const CHUNK: usize = 64;
 pub const GROUP: usize = 32;
@@ -18,17 +18,13 @@ pub struct Weights;
 pub enum Kind {}
 
 impl Kind {
-    pub fn new(_: Code) -> Option<Self> {
+    pub fn new(_: &Packing, _: usize, _: bool) -> Option<Self> {
         None
     }
 
-    pub fn in_query(self) -> Self {
+    pub fn by_channel(self) -> bool {
         match self {}
     }
-}
-
-pub fn fits(_: &Packing, _: usize, _: bool) -> bool {
-    false
 }
 
 pub unsafe fn queries(kind: Kind, _: Queries, _: usize, _: Option<[*const f32; 2]>, _: *mut Chunk) {

@@ -1,7 +1,7 @@
 //! Who does what: the queries cut into units, and the rows of a unit into splits that run at the same time and are put
 //! together at the end (Flash-Decoding; Dao et al. 2023).
 
-use super::bytes::{self, CHUNK, CHUNK_ROOM, GROUP, WEIGHTS_ROOM};
+use super::bytes::{CHUNK, CHUNK_ROOM, GROUP, Kind, WEIGHTS_ROOM};
 use super::sight::Sight;
 use super::tile::{Piece, ROWS};
 use super::unpack::Factors;
@@ -80,8 +80,8 @@ pub struct Plan {
     pub tile: usize,
     /// Whether rows become columns before they meet the queries: dearer, and pays where many do.
     pub columns: bool,
-    /// For each part, whether its keys and its values are multiplied as bytes.
-    pub bytes: Vec<[bool; 2]>,
+    /// For each part, how its keys and its values are multiplied as bytes, if they are.
+    pub bytes: Vec<[Option<Kind>; 2]>,
     /// For each part, the slots that share scales of their keys: see [`Cursor`](super::tile::Cursor).
     pub blocks: Vec<usize>,
     pub room: Room,
@@ -161,7 +161,7 @@ impl Plan {
         // Rows that are unpacked stay in the first cache; where they are not, the weights of a tile are cheaper by the dozen.
         let tile = match shape.key.max(shape.value) {
             ..=128 => ROWS,
-            _ if bytes.contains(&[true; 2]) => ROWS,
+            _ if bytes.iter().any(|sides| sides.iter().all(Option::is_some)) => ROWS,
             129..=256 => 32,
             _ if columns => 32,
             _ => 16,
@@ -178,7 +178,7 @@ impl Plan {
                 .parts
                 .iter()
                 .zip(&bytes)
-                .map(|(part, bytes)| block(part, bytes[0]))
+                .map(|(part, bytes)| block(part, bytes[0].is_some()))
                 .collect(),
             bytes,
             room: Room::default(),
@@ -193,7 +193,7 @@ impl Plan {
         let queries = self.units.iter().map(all).max().unwrap_or(0);
         let heads = self.units.iter().map(|unit| unit.heads.len()).max().unwrap_or(0);
         let most = self.units.iter().map(|unit| unit.queries).max().unwrap_or(0);
-        let any = |side: usize| self.bytes.iter().any(|bytes| bytes[side]);
+        let any = |side: usize| self.bytes.iter().any(|bytes| bytes[side].is_some());
         let factors = |i: usize, dim: usize| {
             let packings = input.parts.iter().filter_map(|part| part.codecs[i].packing());
             let rooms = packings.map(|packing: Packing| Factors::room(packing.scales, dim, heads));
@@ -245,24 +245,17 @@ impl Unit {
     }
 }
 
-/// Whether keys and values of a part are multiplied as bytes, on a processor that does.
-fn by_bytes(input: &Input<'_>, part: &Part<'_>, possible: bool) -> [bool; 2] {
-    let fits = |side: usize, dim: usize| {
-        part.codecs[side]
-            .packing()
-            .is_some_and(|packing| bytes::fits(&packing, dim, side == 0))
+/// How keys and values of a part are multiplied as bytes, on a processor that does.
+fn by_bytes(input: &Input<'_>, part: &Part<'_>, possible: bool) -> [Option<Kind>; 2] {
+    let kind = |side: usize, dim: usize, keys: bool| {
+        let packing = part.codecs[side].packing().filter(|_| possible)?;
+        Kind::new(&packing, dim, keys)
     };
+    let key = kind(0, input.row.key, true);
     match input.row.value {
-        Value::Own(dim) => [possible && fits(0, input.row.key), possible && fits(1, dim)],
+        Value::Own(dim) => [key, kind(1, dim, false)],
         // The same rows: both or neither.
-        Value::PrefixOfKey(dim) => {
-            let values = || {
-                part.codecs[0]
-                    .packing()
-                    .is_some_and(|packing| bytes::fits(&packing, dim, false))
-            };
-            [possible && fits(0, input.row.key) && values(); 2]
-        }
+        Value::PrefixOfKey(dim) => [key.and_then(|_| kind(0, dim, false)); 2],
     }
 }
 

@@ -156,10 +156,10 @@ impl Task<'_> {
                     hadamard::rotate_blocks(&mut other[..shape.key], n);
                 }
             }
-            // A layer has one format of packed keys.
-            let parts = self.job.parts.iter().zip(&self.job.plan.bytes);
-            let packed = parts.filter(|(_, bytes)| bytes[0]).find_map(|(rows, _)| rows.as_ref());
-            if let Some((rows, kind)) = packed.and_then(|rows| Some((rows, bytes::Kind::new(rows.key.code)?))) {
+            // A layer has one format of packed keys. Those with scales by channel want the query anew for each tile.
+            let mut parts = self.job.parts.iter().zip(&self.job.plan.bytes);
+            let packed = parts.find_map(|(rows, bytes)| rows.as_ref().zip(bytes[0]));
+            if let Some((rows, kind)) = packed.filter(|(_, kind)| !kind.by_channel()) {
                 let q = Queries {
                     first: self.memory.q[usize::from(rows.key.rotated.is_some())],
                     stride: shape.key_stride,
@@ -254,30 +254,27 @@ impl Task<'_> {
                         width: side.codes.width(),
                     },
                 };
-                let [keys_as_bytes, values_as_bytes] = plan.bytes[tile.part].map(|bytes| bytes && S::BYTES);
+                let [key_kind, value_kind] = plan.bytes[tile.part];
                 let [keys_unpacked, values_unpacked] = &mut *unpacked;
-                let mut keys = match keys_as_bytes {
-                    true => packed(&rows.key, tile, 0, head, &factors[0]),
-                    false => self.lines::<S>((&rows.key, 0), tile, head, &factors[0], keys_unpacked),
+                let mut keys = match key_kind {
+                    Some(_) => packed(&rows.key, tile, 0, head, &factors[0]),
+                    None => self.lines::<S>((&rows.key, 0), tile, head, &factors[0], keys_unpacked),
                 };
                 keys.ahead = ahead(next_rows.map(|rows| &rows.key), 0);
-                match bytes::Kind::new(rows.key.code).filter(|_| keys_as_bytes) {
+                match key_kind {
                     Some(kind) => {
                         let chunks = memory.chunks.add(i * queries * (shape.key / CHUNK));
-                        let kind = match rows.key.scales {
-                            Scales::Across(block) => {
-                                factors[0].read_block::<S>(&rows.key, tile.slots[0] / block, head);
-                                let channels = [factors[0].scale, factors[0].zero].map(<*mut f32>::cast_const);
-                                let kind = kind.in_query();
-                                bytes::queries(kind, q, shape.key, Some(channels), chunks);
-                                // The query has the scales in it: for the rows, all are 1.
-                                keys.scaled.scale = ONES.as_ptr();
-                                keys.scaled.zero = ONES.as_ptr();
-                                keys.scaled.group = shape.key / 16;
-                                kind
-                            }
-                            _ => kind,
-                        };
+                        if let Scales::Across(block) = rows.key.scales {
+                            factors[0].read_block::<S>(&rows.key, tile.slots[0] / block, head);
+                            let channels = [factors[0].scale, factors[0].zero].map(<*mut f32>::cast_const);
+                            bytes::queries(kind, q, shape.key, Some(channels), chunks);
+                            // The query has the scales in it: for the rows, all are 1.
+                            keys.scaled = Scaled {
+                                scale: ONES.as_ptr(),
+                                zero: ONES.as_ptr(),
+                                group: shape.key / 16,
+                            };
+                        }
                         bytes::scores(kind, keys, chunks, queries, shape.key, memory.scores);
                     }
                     None => self.scores::<S>(keys, q),
@@ -288,7 +285,7 @@ impl Task<'_> {
                     None => (&rows.key, 0),
                 };
                 let soon = next_rows.and_then(|rows| rows.value.as_ref());
-                if let Some(kind) = bytes::Kind::new(side.code).filter(|_| values_as_bytes) {
+                if let Some(kind) = value_kind {
                     let groups = shape.value.div_ceil(side.group());
                     let lines = packed(side, tile, number, head, &factors[number]);
                     let ahead = ahead(soon, 1);

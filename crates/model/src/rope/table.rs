@@ -2,7 +2,6 @@
 
 use super::plan::RopePlan;
 use crate::ModelError;
-use crate::place::is_processor;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 /// cos and sin, `[max_positions, rotary / 2]`, f32, computed in f64 once.
@@ -38,7 +37,7 @@ impl RopeTable {
     pub(crate) fn at(&self, positions: &Tensor<1, Int>) -> Rotation {
         let at = |table: &Tensor<2>| table.clone().select(0, positions.clone());
         let (cos, sin) = (at(&self.cos), at(&self.sin));
-        let host = is_processor(&positions.device()).then(|| [cos.to_data(), sin.to_data()]);
+        let host = kvlab_core::is_processor(&positions.device()).then(|| [cos.to_data(), sin.to_data()]);
         Rotation {
             cos: cos.unsqueeze_dim(1),
             sin: sin.unsqueeze_dim(1),

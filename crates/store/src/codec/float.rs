@@ -3,10 +3,9 @@
 use super::host::tensor;
 use super::{Code, Codec, Family, Packing};
 use crate::Plane;
-use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};
 use half::slice::HalfFloatSliceExt;
-use kvlab_core::Format;
+use kvlab_core::{Format, is_processor};
 
 /// A floating-point format of the device.
 #[derive(Clone, Copy)]
@@ -96,8 +95,7 @@ impl Codec for Float {
     }
 
     fn encode(&self, rows: Tensor<3>) -> Vec<Plane> {
-        let on_processor = matches!(rows.device().as_dispatch(), DispatchDevice::Flex(_));
-        if self.dtype == DType::F16 && on_processor && rows.dtype() == DType::F32 {
+        if self.dtype == DType::F16 && is_processor(&rows.device()) && rows.dtype() == DType::F32 {
             // Burn's cast goes number by number; a slice is converted by the processor's instruction for it.
             let (shape, device, data) = (rows.dims(), rows.device(), rows.into_data());
             let numbers: &[f32] = data.as_slice().unwrap_or_default();

@@ -31,9 +31,6 @@ pub trait Simd: Copy {
     /// Queries whose products with two vectors of rows fit the registers, a multiple of 2.
     const COLUMNS: usize;
 
-    /// Whether [`bytes`](super::bytes) has the products that it needs.
-    const BYTES: bool = false;
-
     /// Runs a loop with these instructions.
     unsafe fn call<O: Op>(op: O) -> O::Out;
 
