@@ -595,8 +595,8 @@ fn rows_without_their_blocks_scales_are_refused() {
     check(&asked(&past, 128));
     for plane in &mut past.key {
         match plane {
-            Plane::Float(scales) => *scales = scales.clone().slice([0..1]),
-            Plane::Int(codes) => *codes = codes.clone().slice([0..100]),
+            Plane::Float(scales) => *scales = scales.clone().narrow(0, 0, 1),
+            Plane::Int(codes) => *codes = codes.clone().narrow(0, 0, 100),
         }
     }
     for (_, kernel) in here() {
