@@ -16,11 +16,13 @@ pub enum Isa {
     Avx512,
     /// The same with bf16 dot products.
     Avx512Bf16,
+    /// The same with tile registers for products of matrices in bf16 (AMX), if the system lets a process have them.
+    Amx,
 }
 
 impl Isa {
     /// The best that this machine has, or the one that the environment variable `KVLAB_TEST_ISA` names (`portable`,
-    /// `neon`, `avx2`, `avx512`, `avx512bf16`), if the machine has it.
+    /// `neon`, `avx2`, `avx512`, `avx512bf16`, `amx`), if the machine has it.
     pub fn best() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| {
@@ -39,7 +41,14 @@ impl Isa {
         Self::ALL.into_iter().filter(|isa| isa.is_here()).collect()
     }
 
-    const ALL: [Self; 5] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512, Self::Avx512Bf16];
+    const ALL: [Self; 6] = [
+        Self::Portable,
+        Self::Neon,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Avx512Bf16,
+        Self::Amx,
+    ];
 
     #[cfg(target_arch = "x86_64")]
     fn is_here(self) -> bool {
@@ -54,6 +63,7 @@ impl Isa {
             Self::Avx2 => avx2(),
             Self::Avx512 => avx512(),
             Self::Avx512Bf16 => avx512() && has!("avx512bf16"),
+            Self::Amx => Self::Avx512Bf16.is_here() && crate::amx::is_here(),
         }
     }
 
@@ -62,7 +72,7 @@ impl Isa {
         match self {
             Self::Portable => true,
             Self::Neon => cfg!(target_arch = "aarch64"),
-            Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 => false,
+            Self::Avx2 | Self::Avx512 | Self::Avx512Bf16 | Self::Amx => false,
         }
     }
 }
@@ -75,6 +85,7 @@ impl fmt::Display for Isa {
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
             Self::Avx512Bf16 => "avx512bf16",
+            Self::Amx => "amx",
         })
     }
 }

@@ -4,6 +4,8 @@
 //! # What it does not do
 //! No arithmetic of attention or linear layers: those are `kvlab-kernels` and `kvlab-model`.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod isa;
 mod pool;
 mod probe;

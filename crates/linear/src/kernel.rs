@@ -5,6 +5,7 @@
 //! | portable, NEON, AVX2 | any | `portable`: a block is unpacked to f32 | the same | the same |
 //! | AVX-512 | up to 15 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
 //! | AVX-512 | more | `words`: VNNI, 16 bits | the same | `float` |
+//! | AMX | more | `tiles`: numbers as two bf16 | the same | `float` |
 
 #[cfg(target_arch = "x86_64")]
 mod float;
@@ -12,10 +13,14 @@ mod float;
 mod integer;
 mod portable;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
+#[cfg(target_arch = "x86_64")]
 mod words;
 
 use crate::input::{Codes, Floats};
 use crate::output::Output;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::Tiles;
 #[cfg(target_arch = "x86_64")]
 use crate::words::Words;
 use crate::{Format, Packed};
@@ -44,13 +49,15 @@ enum Way {
     Bytes,
     /// With 16 bits for each number.
     Words,
+    /// With two bf16 for each number.
+    Tiles,
 }
 
 fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
     if isa < Isa::Avx512 || weight.format() == Format::F32 {
         Way::Floats
     } else if rows >= MANY && !weight.is_exact() {
-        Way::Words
+        if isa >= Isa::Amx { Way::Tiles } else { Way::Words }
     } else if is_float(weight.format()) {
         Way::Floats
     } else {
@@ -69,6 +76,8 @@ pub(crate) struct Input<'a> {
     codes: Option<Codes>,
     #[cfg(target_arch = "x86_64")]
     words: Option<Words>,
+    #[cfg(target_arch = "x86_64")]
+    tiles: Option<Tiles>,
 }
 
 impl<'a> Input<'a> {
@@ -85,6 +94,8 @@ impl<'a> Input<'a> {
                 let floats = weights.iter().any(|weight| is_float(weight.format()));
                 Words::new(x, cols, if floats { words::MOST_BESIDE_FLOATS } else { i16::MAX })
             }),
+            #[cfg(target_arch = "x86_64")]
+            tiles: needs(Way::Tiles).then(|| Tiles::new(x, cols)),
         }
     }
 }
@@ -109,6 +120,8 @@ pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
     // SAFETY: passed on to the caller.
     unsafe {
         match (way(isa, part.weight, input.rows), input) {
+            #[cfg(target_arch = "x86_64")]
+            (Way::Tiles, Input { tiles: Some(x), .. }) => tiles::compute(part, x),
             #[cfg(target_arch = "x86_64")]
             (Way::Words, Input { words: Some(x), .. }) => words::compute(part, x),
             #[cfg(target_arch = "x86_64")]

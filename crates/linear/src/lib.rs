@@ -11,7 +11,7 @@
 //!
 //! Activations are not rounded to 8 bits as llama.cpp does it: this is a workbench for caches, and what the layers do to
 //! the logits must be less than what a cache does. The integer kernels take 24-bit activations as three bytes for a few rows,
-//! which is as close as f32, and 16 bits for many, which moves logits by a third of what a cache in f16 does.
+//! which is as close as f32, and 16 bits for many, which moves logits by a third of what a cache in f16 does, or less.
 //! docs/design/0007-packed-weights.md has the figures.
 //!
 //! # What it does not do
@@ -30,6 +30,8 @@ mod layout;
 mod output;
 mod packed;
 mod rows;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod words;
 

@@ -33,7 +33,7 @@ macro_rules! for_every_isa {
             match Isa::best() {
                 // SAFETY: the machine has it.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
+                Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512($($arg),*) },
                 // SAFETY: the machine has it.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => unsafe { avx2($($arg),*) },

@@ -66,7 +66,7 @@ impl Kernel for Cpu {
         match self.isa() {
             Isa::Portable | Isa::Neon => "cpu",
             Isa::Avx2 => "cpu_avx2",
-            Isa::Avx512 | Isa::Avx512Bf16 => "cpu_avx512",
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => "cpu_avx512",
         }
     }
 
@@ -136,7 +136,7 @@ fn dispatch(isa: Isa, job: &Job, memory: &mut Vec<f32>) {
     unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 => task::work::<simd::avx512::Avx512>(job, memory),
+            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => task::work::<simd::avx512::Avx512>(job, memory),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => task::work::<simd::avx2::Avx2>(job, memory),
             _ => task::work::<simd::portable::Portable>(job, memory),

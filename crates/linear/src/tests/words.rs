@@ -38,7 +38,8 @@ fn relative_error(isa: Isa, case: &Case, x: &[f32]) -> f64 {
 }
 
 /// Codes to 32767 of normal numbers, whose greatest of 32 is 2.1 times their size on average: an error of 2.1 / 32767 /
-/// sqrt(12), or 1.9e-5. Beside floats codes go to 16383, which is twice that, and the weights have an error of their own.
+/// sqrt(12), or 1.9e-5. Beside floats codes go to 16383, which is twice that, and the weights have an error of their own. Two
+/// bf16 are off by less than a tenth of that.
 #[test]
 fn sixteen_bits_are_as_close_as_they_can_be() {
     let mut random = Random(1);
@@ -48,6 +49,7 @@ fn sixteen_bits_are_as_close_as_they_can_be() {
             let mut case = case(format, 64, 1024, 9);
             let allowed = match format {
                 Format::F32 => 1e-6,
+                _ if isa >= Isa::Amx => 5e-6,
                 Format::F16 | Format::BF16 => 6e-5,
                 _ => 2.5e-5,
             };

@@ -1,0 +1,56 @@
+//! Activations of many rows as pairs of bf16, in tiles of 16 rows.
+
+use crate::layout::{BLOCK, Line};
+use bytemuck::Zeroable;
+use std::sync::{Mutex, PoisonError};
+
+/// Rows of a tile; the last one is filled up with zeros.
+pub(crate) const HEIGHT: usize = 16;
+/// Lines of a block of a tile: the upper parts of 16 rows, then the lower ones.
+pub(crate) const LINES: usize = 2 * HEIGHT;
+
+/// Rows of activations: a number is the sum of two bf16, its nearest and the nearest to what is left of it.
+pub(crate) struct Tiles {
+    rows: usize,
+    blocks: usize,
+    /// `[tiles][blocks][LINES]`
+    data: Vec<Line>,
+}
+
+impl Tiles {
+    /// `x` is `[rows, cols]`; columns are filled up to whole blocks with zeros.
+    pub(crate) fn new(x: &[f32], cols: usize) -> Self {
+        let (rows, blocks) = (x.len() / cols, cols.div_ceil(BLOCK));
+        let mut data = vec![Line::zeroed(); rows.div_ceil(HEIGHT) * blocks * LINES];
+        let tiles = data.chunks_exact_mut(blocks * LINES).zip(x.chunks(HEIGHT * cols));
+        let work = Mutex::new(tiles);
+        kvlab_cpu::run(&|_| {
+            let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some((tile, x)) = next() {
+                for (row, x) in x.chunks_exact(cols).enumerate() {
+                    // SAFETY: only an instruction set that has AVX-512 with bf16 asks for tiles.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        crate::kernel::tiles::split_row(x, &mut tile[row..]);
+                    }
+                }
+            }
+        });
+        Self { rows, blocks, data }
+    }
+
+    /// Rows that are there.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many tiles there are.
+    pub(crate) fn tiles(&self) -> usize {
+        self.rows.div_ceil(HEIGHT)
+    }
+
+    /// A tile's lines from a block on.
+    pub(crate) fn lines(&self, tile: usize, block: usize) -> &[Line] {
+        &self.data[(tile * self.blocks + block) * LINES..(tile + 1) * self.blocks * LINES]
+    }
+}
