@@ -39,7 +39,7 @@ pub use apply::apply;
 pub use error::LinearError;
 pub use format::Format;
 pub use packed::Packed;
-pub use rows::{rms_norm, rotate, silu_product};
+pub use rows::{add, rms_norm, rotate, silu_product};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

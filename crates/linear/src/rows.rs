@@ -92,7 +92,23 @@ pub fn rotate(x: &mut [f32], dim: usize, half: usize, cos: &[f32], sin: &[f32]) 
     if tokens == 0 || half == 0 {
         return;
     }
-    rotate_rows(x, [dim, half, tokens], cos, sin);
+    let width = x.len() / tokens;
+    let share = match x.len() < ALONE {
+        true => tokens,
+        false => tokens.div_ceil(4 * kvlab_cpu::threads()),
+    };
+    let angles = cos.chunks(share * half).zip(sin.chunks(share * half));
+    let parts = Mutex::new(x.chunks_mut(share * width).zip(angles));
+    let work = |_: usize| {
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some((x, (cos, sin))) = next() {
+            rotate_rows(x, [dim, half, cos.len() / half], cos, sin);
+        }
+    };
+    match share == tokens {
+        true => work(0),
+        false => kvlab_cpu::run(&work),
+    }
 }
 
 for_every_isa! {
@@ -121,6 +137,17 @@ for_every_isa! {
         for (gate, up) in gate.iter_mut().zip(up) {
             *gate = *gate / (1.0 + exp(-*gate)) * up;
         }
+    }
+}
+
+/// Adds `y` to `x`.
+pub fn add(x: &mut [f32], y: &[f32]) {
+    split(y, x, 64, add_rows);
+}
+
+for_every_isa! {
+    fn add_rows(y: &[f32], x: &mut [f32]) {
+        x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
     }
 }
 

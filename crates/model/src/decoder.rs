@@ -1,11 +1,12 @@
 //! The decoder: embedding, layers, norm, head.
 
-use crate::attention::{Attention, Context, LatentMode};
+use crate::attention::{Attention, Call, Context, LatentMode};
 use crate::linear::{Linear, Weight};
 use crate::load::build;
 use crate::mlp::FeedForward;
 use crate::norm::Norm;
 use crate::rope::{RopeTable, Rotation};
+use crate::slices::{AttentionHalf, FeedForwardHalf, Room};
 use crate::source::{CheckpointSource, RandomSource};
 use crate::{DecoderSpec, ModelError};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
@@ -81,17 +82,6 @@ pub trait Probe {
     /// activations, before a norm or a scale that may follow. In these coordinates every variant of the attention can be
     /// compared with every other.
     fn attended(&mut self, layer: LayerId, output: &Tensor<2>);
-}
-
-/// Sees nothing and changes nothing.
-struct Blind;
-
-impl Probe for Blind {
-    fn input(&mut self, _: LayerId, hidden: Tensor<2>) -> Tensor<2> {
-        hidden
-    }
-
-    fn attended(&mut self, _: LayerId, _: &Tensor<2>) {}
 }
 
 /// A decoder with its weights on a device.
@@ -203,7 +193,7 @@ impl Decoder {
         wanted: Wanted<'_>,
         observe: &mut dyn FnMut(LayerOutput<'_>),
     ) -> Result<Tensor<2>, ModelError> {
-        self.pass(tokens, step, wanted, observe, &mut Blind)
+        self.pass(tokens, step, wanted, observe, None)
     }
 
     /// [`forward`](Self::forward) with a probe in each layer.
@@ -217,7 +207,7 @@ impl Decoder {
         wanted: Wanted<'_>,
         probe: &mut dyn Probe,
     ) -> Result<Tensor<2>, ModelError> {
-        self.pass(tokens, step, wanted, &mut |_| {}, probe)
+        self.pass(tokens, step, wanted, &mut |_| {}, Some(probe))
     }
 
     fn pass(
@@ -226,7 +216,7 @@ impl Decoder {
         step: &mut dyn Step,
         wanted: Wanted<'_>,
         observe: &mut dyn FnMut(LayerOutput<'_>),
-        probe: &mut dyn Probe,
+        mut probe: Option<&mut dyn Probe>,
     ) -> Result<Tensor<2>, ModelError> {
         let positions = step.positions().clone();
         self.check(tokens, &positions, wanted)?;
@@ -243,9 +233,13 @@ impl Decoder {
 
         let mut x = self.embed(tokens, positions);
         see(Stage::Embedding, &x);
+        let mut room = Room::default();
         for block in &self.blocks {
-            x = probe.input(block.attention.layer, x);
-            x = block.forward(x, step, &context, self.dtype, probe)?;
+            if let Some(probe) = &mut probe {
+                x = probe.input(block.attention.layer, x);
+            }
+            let call = block.attention.call(step, &context);
+            x = block.forward(x, call, self.dtype, &mut probe, &mut room)?;
             see(Stage::Layer(block.attention.layer), &x);
         }
         if let Wanted::Rows(rows) = wanted {
@@ -290,25 +284,37 @@ impl Block {
     fn forward(
         &self,
         x: Tensor<2>,
-        step: &mut dyn Step,
-        context: &Context<'_>,
+        call: Call<'_, '_>,
         dtype: DType,
-        probe: &mut dyn Probe,
+        probe: &mut Option<&mut dyn Probe>,
+        room: &mut Room,
     ) -> Result<Tensor<2>, ModelError> {
-        let attended = self
-            .attention
-            .forward(self.attention_norm.forward(x.clone()).cast(dtype), step, context)?;
-        probe.attended(self.attention.layer, &attended);
-        let attended = self.branch(0, attended);
-        let feed = |x: Tensor<2>| {
-            let fed = self.mlp.forward(self.mlp_norm.forward(x).cast(dtype))?;
-            Ok::<_, ModelError>(self.branch(1, fed))
+        let attention = AttentionHalf::of(self).filter(|_| probe.is_none() && !self.parallel);
+        let x = match attention {
+            Some(half) => half.forward(x, call, room)?,
+            None => {
+                let normed = self.attention_norm.forward(x.clone()).cast(dtype);
+                let attended = self.attention.forward(normed, call)?;
+                if let Some(probe) = probe {
+                    probe.attended(self.attention.layer, &attended);
+                }
+                let attended = self.branch(0, attended);
+                if self.parallel {
+                    return Ok(self.feed(x.clone(), dtype)? + attended + x);
+                }
+                x + attended
+            }
         };
-        if self.parallel {
-            return Ok(feed(x.clone())? + attended + x);
+        match FeedForwardHalf::of(self) {
+            Some(half) => Ok(half.forward(x, room)),
+            None => Ok(self.feed(x.clone(), dtype)? + x),
         }
-        let x = x + attended;
-        Ok(feed(x.clone())? + x)
+    }
+
+    /// What the feed-forward network adds to the residual stream, f32.
+    fn feed(&self, x: Tensor<2>, dtype: DType) -> Result<Tensor<2>, ModelError> {
+        let fed = self.mlp.forward(self.mlp_norm.forward(x).cast(dtype))?;
+        Ok(self.branch(1, fed))
     }
 
     /// What one of the two halves adds to the residual stream, f32.

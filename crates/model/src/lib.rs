@@ -36,6 +36,7 @@ mod mlp;
 mod norm;
 mod place;
 mod rope;
+mod slices;
 mod source;
 mod spec;
 mod tensors;

@@ -39,6 +39,14 @@ impl Linear {
         Self { weight, bias }
     }
 
+    /// Weight and bias, if the weight is packed: both are on the processor then.
+    pub(crate) fn packed(&self) -> Option<(&Packed, Option<&Tensor<2>>)> {
+        match &self.weight {
+            Weight::Packed(packed) => Some((packed, self.bias.as_ref())),
+            Weight::Tensor(_) => None,
+        }
+    }
+
     /// `[tokens, in]` to `[tokens, out]`.
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let [y] = Self::together([self], x);

@@ -33,15 +33,25 @@ impl Norm {
         }
     }
 
+    /// Whether [`on_host`](Self::on_host) does it: an RMS norm on the processor.
+    pub(crate) fn is_on_host(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// Rows of `size` numbers to as many.
+    pub(crate) fn on_host(&self, x: &[f32], out: &mut [f32]) {
+        kvlab_linear::rms_norm(x, self.host.as_deref().unwrap_or_default(), self.plan.eps as f32, out);
+    }
+
     /// `[.., size]` to the same shape, in f32.
     pub(crate) fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let x = x.cast(DType::F32);
-        if let Some(weight) = &self.host {
+        if self.is_on_host() {
             let shape = x.shape();
             let (device, x) = (x.device(), x.into_data());
             let x: &[f32] = x.as_slice().unwrap_or_default();
             let mut out = vec![0.0; x.len()];
-            kvlab_linear::rms_norm(x, weight, self.plan.eps as f32, &mut out);
+            self.on_host(x, &mut out);
             return Tensor::from_data(TensorData::new(out, shape), &device);
         }
         match self.plan.kind {

@@ -71,14 +71,9 @@ pub(crate) struct Context<'a> {
 }
 
 impl Attention {
-    /// `[tokens, hidden]` to the same.
-    pub(crate) fn forward(
-        &self,
-        x: Tensor<2>,
-        step: &mut dyn Step,
-        context: &Context<'_>,
-    ) -> Result<Tensor<2>, ModelError> {
-        let call = Call {
+    /// What it needs of a step.
+    pub(crate) fn call<'a, 's>(&'a self, step: &'a mut (dyn Step + 's), context: &'a Context<'_>) -> Call<'a, 's> {
+        Call {
             step,
             layer: self.layer,
             rotation: self.rope.map(|rope| &context.rotations[rope]),
@@ -87,7 +82,11 @@ impl Attention {
             sinks: self.sinks.as_ref(),
             mode: context.mode,
             chunk: context.chunk,
-        };
+        }
+    }
+
+    /// `[tokens, hidden]` to the same.
+    pub(crate) fn forward(&self, x: Tensor<2>, call: Call<'_, '_>) -> Result<Tensor<2>, ModelError> {
         let dtype = x.dtype();
         let out = match &self.kind {
             Kind::Heads(heads) => heads.forward(x, call)?,

@@ -60,12 +60,11 @@ impl Rotation {
     pub(crate) fn apply(&self, x: Tensor<3>) -> Tensor<3> {
         let [tokens, heads, dim] = x.dims();
         let half = self.cos.dims()[2];
-        if let Some([cos, sin]) = &self.host {
+        if self.host.is_some() {
             let (device, mut x) = (x.device(), x.into_data());
             let numbers: &mut [f32] = x.as_mut_slice().unwrap_or_default();
             debug_assert_eq!(numbers.len(), tokens * heads * dim);
-            let [cos, sin] = [cos, sin].map(|table| table.as_slice().unwrap_or_default());
-            kvlab_linear::rotate(numbers, dim, half, cos, sin);
+            self.on_host(numbers, dim);
             return Tensor::from_data(x, &device);
         }
         let part = |from: usize, to: usize| x.clone().slice([0..tokens, 0..heads, from..to]);
@@ -77,5 +76,13 @@ impl Rotation {
             parts.push(part(2 * half, dim));
         }
         Tensor::cat(parts, 2)
+    }
+
+    /// [`apply`](Self::apply) on the numbers themselves, if they are on the processor, as the step is then.
+    pub(crate) fn on_host(&self, x: &mut [f32], dim: usize) {
+        if let Some(tables) = &self.host {
+            let [cos, sin] = tables.each_ref().map(|table| table.as_slice().unwrap_or_default());
+            kvlab_linear::rotate(x, dim, self.cos.dims()[2], cos, sin);
+        }
     }
 }
