@@ -31,6 +31,8 @@ mod output;
 mod packed;
 mod rows;
 #[cfg(target_arch = "x86_64")]
+mod spare;
+#[cfg(target_arch = "x86_64")]
 mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod words;

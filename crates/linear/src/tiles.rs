@@ -1,10 +1,12 @@
 //! Activations of many rows as pairs of bf16, in tiles of 16 rows.
 
 use crate::layout::{BLOCK, Line};
-use bytemuck::Zeroable;
+use crate::spare::Spare;
 use std::sync::{Mutex, PoisonError};
 
-/// Rows of a tile; the last one is filled up with zeros.
+static SPARE: Spare<Line> = Spare::new();
+
+/// Rows of a tile; those of the last one that are not there are any numbers.
 pub(crate) const HEIGHT: usize = 16;
 /// Lines of a block of a tile: the upper parts of 16 rows, then the lower ones.
 pub(crate) const LINES: usize = 2 * HEIGHT;
@@ -21,8 +23,11 @@ impl Tiles {
     /// `x` is `[rows, cols]`; columns are filled up to whole blocks with zeros.
     pub(crate) fn new(x: &[f32], cols: usize) -> Self {
         let (rows, blocks) = (x.len() / cols, cols.div_ceil(BLOCK));
-        let mut data = vec![Line::zeroed(); rows.div_ceil(HEIGHT) * blocks * LINES];
-        let tiles = data.chunks_exact_mut(blocks * LINES).zip(x.chunks(HEIGHT * cols));
+        let len = rows.div_ceil(HEIGHT) * blocks * LINES;
+        let mut data = SPARE.take(len);
+        let tiles = data[..len]
+            .chunks_exact_mut(blocks * LINES)
+            .zip(x.chunks(HEIGHT * cols));
         let work = Mutex::new(tiles);
         kvlab_cpu::run(&|_| {
             let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -34,6 +39,7 @@ impl Tiles {
                         crate::kernel::tiles::split_row(x, &mut tile[row..]);
                     }
                 }
+                // Other rows are multiplied too, but nobody reads what comes out.
             }
         });
         Self { rows, blocks, data }
@@ -52,5 +58,11 @@ impl Tiles {
     /// A tile's lines from a block on.
     pub(crate) fn lines(&self, tile: usize, block: usize) -> &[Line] {
         &self.data[(tile * self.blocks + block) * LINES..(tile + 1) * self.blocks * LINES]
+    }
+}
+
+impl Drop for Tiles {
+    fn drop(&mut self) {
+        SPARE.give(std::mem::take(&mut self.data));
     }
 }

@@ -3,7 +3,10 @@
 mod code;
 
 use crate::layout::BLOCK;
+use crate::spare::Spare;
 use std::sync::{Mutex, PoisonError};
+
+static SPARE: Spare<i32> = Spare::new();
 
 /// Pairs of columns of a block. Of columns `4 i` to `4 i + 3`, the first and the third are a pair, and the others.
 pub(crate) const PAIRS: usize = BLOCK / 2;
@@ -17,7 +20,7 @@ pub(crate) struct Words {
     rows: usize,
     /// Words of a row.
     width: usize,
-    /// `[tile][blocks][WORDS][height]`
+    /// `[tile][blocks][WORDS][height]`, and what more there was.
     data: Vec<i32>,
     /// Of each tile, by block.
     outliers: Vec<Vec<Outlier>>,
@@ -51,13 +54,14 @@ impl Words {
     pub(crate) fn new(x: &[f32], cols: usize, most: i16) -> Self {
         let rows = x.len() / cols;
         let width = cols.div_ceil(BLOCK) * WORDS;
+        let len = rows.next_multiple_of(4) * width;
         let mut words = Self {
             rows,
             width,
-            data: vec![0; rows.next_multiple_of(4) * width],
+            data: SPARE.take(len),
             outliers: vec![Vec::new(); rows.div_ceil(HEIGHT)],
         };
-        let tiles = words.data.chunks_mut(HEIGHT * width).zip(&mut words.outliers);
+        let tiles = words.data[..len].chunks_mut(HEIGHT * width).zip(&mut words.outliers);
         let work = Mutex::new(tiles.zip(x.chunks(HEIGHT * cols)));
         kvlab_cpu::run(&|_| {
             let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -79,7 +83,8 @@ impl Words {
     }
 
     pub(crate) fn tiles(&self) -> impl Iterator<Item = Tile<'_>> {
-        let tiles = self.data.chunks(HEIGHT * self.width).zip(&self.outliers);
+        let tiles = self.data[..self.height() * self.width].chunks(HEIGHT * self.width);
+        let tiles = tiles.zip(&self.outliers);
         tiles.enumerate().map(|(i, (data, outliers))| Tile {
             first: i * HEIGHT,
             rows: HEIGHT.min(self.rows - i * HEIGHT),
@@ -87,5 +92,11 @@ impl Words {
             data,
             outliers,
         })
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        SPARE.give(std::mem::take(&mut self.data));
     }
 }

@@ -11,7 +11,7 @@ use crate::ModelError;
 use crate::attention::{Call, HeadAttention, Kind};
 use crate::decoder::Block;
 use crate::linear::Linear;
-use crate::mlp::{FeedForward};
+use crate::mlp::FeedForward;
 use crate::norm::Norm;
 use crate::spec::Activation;
 use burn::tensor::{Device, Tensor, TensorData};
@@ -119,7 +119,11 @@ impl<'a> AttentionHalf<'a> {
         let Kind::Heads(heads) = &attention.kind else {
             return None;
         };
-        let norms = [Some(&block.attention_norm), heads.query_norm.as_ref(), heads.key_norm.as_ref()];
+        let norms = [
+            Some(&block.attention_norm),
+            heads.query_norm.as_ref(),
+            heads.key_norm.as_ref(),
+        ];
         if !norms.into_iter().flatten().all(Norm::is_on_host) {
             return None;
         }

@@ -26,22 +26,22 @@ use std::ops::Range;
 /// Panels that are multiplied together, and tiles of activations.
 const TWO: usize = 2;
 /// Most blocks that are unpacked at a time: with two tiles of activations they fit into the nearest cache.
-const CHUNK: usize = 8;
+const CHUNK: usize = 18;
 /// Most panels that are unpacked at a time: so often are activations used once they are near.
-const GROUP: usize = 8;
+const GROUP: usize = 12;
 /// Lines of an unpacked block of a panel: pairs of columns, upper parts and then lower ones.
 const WEIGHT: usize = BLOCK;
 
-/// How a block becomes f32.
+/// How a block is unpacked.
 trait Source {
     /// Whether a number is one bf16, and so has no lower part.
     const ONE: bool;
 
-    /// The numbers of columns `2 i` and `2 i + 1` of a block, for each `i`.
+    /// Writes the numbers of a block: [`put`] for each pair of columns.
     ///
     /// # Safety
-    /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ).
-    unsafe fn pairs(panel: Panel<'_>, block: usize) -> [[__m512; 2]; HALF];
+    /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ, BF16).
+    unsafe fn unpack(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]);
 }
 
 /// # Safety
@@ -92,7 +92,7 @@ thread_local! {
 struct Room {
     /// `[panels][blocks][WEIGHT]`
     weights: Vec<Line>,
-    /// `[pairs of tiles][pairs of panels][tiles][panels][HEIGHT]`
+    /// `[pairs of tiles][pairs of panels][rows][panels]`
     sums: Vec<Line>,
 }
 
@@ -112,62 +112,80 @@ unsafe fn some_panels<L: Source>(
     let even = panels.len().next_multiple_of(TWO);
     let all = part.weight.cols().div_ceil(BLOCK);
     let chunk = all.div_ceil(all.div_ceil(CHUNK));
-    room.sums.clear();
-    room.sums.resize(even * HEIGHT * x.tiles(), Line::zeroed());
-    let sums = room.sums.as_mut_slice();
+    let len = even * HEIGHT * x.tiles();
+    if room.sums.len() < len {
+        room.sums.resize(len, Line::zeroed());
+    }
+    let sums = &mut room.sums[..len];
     for first in (0..all).step_by(chunk) {
         let blocks = first..all.min(first + chunk);
         let weights = &mut room.weights[..even * blocks.len() * WEIGHT];
         for (panel, weights) in panels.clone().zip(weights.chunks_exact_mut(blocks.len() * WEIGHT)) {
-            // SAFETY: passed on to the caller.
-            unsafe { unpack::<L>(part.weight.panel(panel), blocks.clone(), weights) };
+            for (block, out) in blocks.clone().zip(weights.as_chunks_mut().0) {
+                // SAFETY: passed on to the caller.
+                unsafe { L::unpack(part.weight.panel(panel), block, out) };
+            }
         }
         for (i, sums) in sums.chunks_mut(TWO * even * HEIGHT).enumerate() {
             let (tile, tiles) = (TWO * i, sums.len() / (even * HEIGHT));
             let a = [x.lines(tile, first), x.lines(tile + tiles - 1, first)];
-            let two = weights.chunks_exact(TWO * blocks.len() * WEIGHT);
-            for (weights, sums) in two.zip(sums.chunks_exact_mut(tiles * TWO * HEIGHT)) {
-                configured.multiply(L::ONE, a, weights, sums, blocks.len());
-            }
-        }
-    }
-    for (i, sums) in sums.chunks(TWO * even * HEIGHT).enumerate() {
-        let tiles = sums.len() / (even * HEIGHT);
-        for row in 0..(tiles * HEIGHT).min(x.rows() - i * TWO * HEIGHT) {
-            let sums = &sums[row / HEIGHT * TWO * HEIGHT + row % HEIGHT..];
-            for (p, panel) in panels.clone().enumerate() {
-                let (to, count) = part.out.lanes(i * TWO * HEIGHT + row, panel);
-                let sums = &sums[(p / TWO * tiles * TWO + p % TWO) * HEIGHT];
-                // SAFETY: a line has 16 numbers; there is room for so many, and the caller promises that nobody else writes
-                // there.
+            let weights = weights.chunks_exact(TWO * blocks.len() * WEIGHT);
+            let pairs = panels
+                .clone()
+                .step_by(TWO)
+                .zip(sums.chunks_exact_mut(tiles * TWO * HEIGHT));
+            for ((panel, sums), weights) in pairs.zip(weights) {
+                let rows = tile * HEIGHT..x.rows().min((tile + tiles) * HEIGHT);
+                let last = blocks.end == all;
+                // Straight into the output, if there is a place for every number.
+                let full = rows.len() == tiles * HEIGHT && part.weight.rows() >= (panel + TWO) * PANEL;
+                let direct = (last && full && panel + TWO <= panels.end).then(|| part.out.place(rows.start, panel));
+                if let Some((to, stride)) = direct {
+                    // Rows lie far apart: while the products are made, the memory is asked for all of them.
+                    for row in 0..rows.len() {
+                        for line in 0..TWO {
+                            let to = to.wrapping_byte_add(row * stride + line * size_of::<Line>());
+                            _mm_prefetch::<_MM_HINT_ET0>(to.cast_const().cast());
+                        }
+                    }
+                }
+                // SAFETY: the caller promises that nobody else writes there.
                 unsafe {
-                    let sums = _mm512_load_ps(sums.0.as_ptr().cast());
-                    _mm512_mask_storeu_ps(to, u16::MAX >> (PANEL - count), sums);
+                    configured.multiply(Multiply {
+                        one: L::ONE,
+                        begin: first == 0,
+                        blocks: blocks.len(),
+                        a,
+                        weights,
+                        sums,
+                        to: direct,
+                    });
+                }
+                if last && direct.is_none() {
+                    for (row, sums) in rows.zip(sums.as_chunks::<TWO>().0) {
+                        for (panel, sums) in (panel..panels.end).zip(sums) {
+                            // SAFETY: the caller promises that nobody else writes there.
+                            unsafe { part.out.store(row, panel, bytemuck::cast_ref(&sums.0)) };
+                        }
+                    }
                 }
             }
         }
     }
 }
 
-/// Unpacks some blocks of a panel.
-///
-/// # Safety
-/// The panel has these blocks; the machine has AVX-512 (F, BW, VL, DQ, BF16).
+/// Writes columns `2 i` and `2 i + 1` of a block, side by side.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn unpack<L: Source>(panel: Panel<'_>, blocks: Range<usize>, out: &mut [Line]) {
+fn put<L: Source>(out: &mut [Line; WEIGHT], i: usize, first: __m512, second: __m512) {
     let order = interleaved();
-    for (block, out) in blocks.zip(out.as_chunks_mut::<WEIGHT>().0) {
-        // SAFETY: the block is there, and a line has room for 32 numbers.
-        unsafe {
-            let pairs = L::pairs(panel, block);
-            for i in 0..HALF {
-                let (upper, lower) = split(pairs[i][0], pairs[i][1]);
-                _mm512_store_si512(out[i].0.as_mut_ptr().cast(), _mm512_permutexvar_epi16(order, upper));
-                if !L::ONE {
-                    let lower = _mm512_permutexvar_epi16(order, lower);
-                    _mm512_store_si512(out[HALF + i].0.as_mut_ptr().cast(), lower);
-                }
-            }
+    let (upper, lower) = split(first, second);
+    // SAFETY: a line has room for 32 numbers.
+    unsafe {
+        _mm512_store_si512(out[i].0.as_mut_ptr().cast(), _mm512_permutexvar_epi16(order, upper));
+        if !L::ONE {
+            let lower = _mm512_permutexvar_epi16(order, lower);
+            _mm512_store_si512(out[HALF + i].0.as_mut_ptr().cast(), lower);
         }
     }
 }
@@ -177,7 +195,10 @@ unsafe fn unpack<L: Source>(panel: Panel<'_>, blocks: Range<usize>, out: &mut [L
 #[target_feature(enable = "avx512f")]
 fn interleaved() -> __m512i {
     let first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    _mm512_or_si512(first, _mm512_slli_epi32::<16>(_mm512_add_epi32(first, _mm512_set1_epi32(16))))
+    _mm512_or_si512(
+        first,
+        _mm512_slli_epi32::<16>(_mm512_add_epi32(first, _mm512_set1_epi32(16))),
+    )
 }
 
 /// 32 numbers as sums of two bf16 each: upper parts and lower ones.
@@ -236,11 +257,18 @@ macro_rules! add {
     };
 }
 
-/// The sums are loaded, blocks are added in a loop, and the sums are stored.
+/// The sums begin with zeros or as they are, blocks are added in a loop, and the sums are stored.
 macro_rules! multiply {
-    ($a:ident, $b:ident, $c:ident, $blocks:ident, ($($sum:literal at $at:literal),+), [$($step:expr),+ $(,)?]) => {
+    ($m:ident, $b:ident, $place:ident, ($($sum:literal at $from:literal to $to:literal),+), [$($step:expr),+ $(,)?]) => {
         asm!(
-            $(load!($sum, $at),)+
+            // Not every shape has a second tile: "/* {a1} {to1} */" names what it leaves unused.
+            "/* {a1} {to1} */",
+            "test {begin}, {begin}",
+            "jz 3f",
+            $(concat!("tilezero tmm", $sum),)+
+            "jmp 2f",
+            "3:",
+            $(concat!("tileloadd tmm", $sum, ", [", $from, " + 2 * {stride}]"),)+
             "2:",
             $($step,)+
             "add {a0}, 2048",
@@ -249,19 +277,39 @@ macro_rules! multiply {
             "add {b1}, 2048",
             "dec {blocks}",
             "jnz 2b",
-            $(concat!("tilestored [", $at, " + {stride}], tmm", $sum),)+
-            a0 = inout(reg) $a[0].as_ptr() => _,
-            a1 = inout(reg) $a[1].as_ptr() => _,
+            $(concat!("tilestored [", $to, " + {to_stride}], tmm", $sum),)+
+            begin = in(reg) usize::from($m.begin),
+            a0 = inout(reg) $m.a[0].as_ptr() => _,
+            a1 = inout(reg) $m.a[1].as_ptr() => _,
             b0 = inout(reg) $b[0].as_ptr() => _,
             b1 = inout(reg) $b[1].as_ptr() => _,
-            c = in(reg) $c.as_mut_ptr(),
-            blocks = inout(reg) $blocks => _,
-            stride = in(reg) 64_usize,
+            blocks = inout(reg) $m.blocks => _,
+            stride = in(reg) size_of::<Line>(),
+            from = in(reg) $m.sums.as_ptr(),
+            to0 = in(reg) $place.0,
+            to1 = in(reg) $place.0.wrapping_byte_add(HEIGHT * $place.1),
+            to_stride = in(reg) $place.1,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
         )
     };
+}
+
+/// The products of some blocks: of two panels with a tile of activations or two.
+struct Multiply<'a> {
+    /// Whether weights have no lower part.
+    one: bool,
+    /// Whether the sums begin with these blocks.
+    begin: bool,
+    blocks: usize,
+    a: [&'a [Line]; TWO],
+    /// `[panels][blocks][WEIGHT]`
+    weights: &'a [Line],
+    /// `[rows][panels]`
+    sums: &'a mut [Line],
+    /// Where the sums are stored instead: the first number, and the bytes from row to row.
+    to: Option<(*mut f32, usize)>,
 }
 
 /// The tile registers are set up for this thread as long as this lives: all of 16 rows of 64 bytes.
@@ -292,31 +340,38 @@ impl Configured {
         Self(())
     }
 
-    /// Adds the products of some blocks, of two panels with a tile of activations or two, to their sums.
-    fn multiply(&self, one: bool, a: [&[Line]; TWO], weights: &[Line], sums: &mut [Line], blocks: usize) {
+    /// # Safety
+    /// If there is another place for the sums, it has room for 32 numbers of each row, and nobody else writes there.
+    unsafe fn multiply(&self, m: Multiply<'_>) {
+        let Multiply {
+            one, blocks, weights, ..
+        } = m;
         // Nothing else checks that they are there.
-        assert!(blocks > 0 && a.iter().all(|a| a.len() >= blocks * LINES) && weights.len() == TWO * blocks * WEIGHT);
+        assert!(blocks > 0 && m.a.iter().all(|a| a.len() >= blocks * LINES) && weights.len() == TWO * blocks * WEIGHT);
         let b = [weights, &weights[blocks * WEIGHT..]];
-        let tiles = sums.len() / (TWO * HEIGHT);
-        assert!(sums.len() == tiles * TWO * HEIGHT);
+        let tiles = m.sums.len() / (TWO * HEIGHT);
+        assert!(m.sums.len() == tiles * TWO * HEIGHT);
+        let to = m.to.unwrap_or((m.sums.as_mut_ptr().cast(), TWO * size_of::<Line>()));
         // SAFETY: as asserted, there are so many blocks of each, and sums of one or two tiles; the tile registers are set up.
+        // The rest is passed on to the caller.
         unsafe {
             match (tiles, one) {
-                (1, false) => multiply!(a, b, sums, blocks, ("0" at "{c}", "1" at "{c} + 1024"), [
+                (1, false) => multiply!(m, b, to, ("0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64"), [
                     load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
                     load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a0} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
+                    load!("5", "{a1} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
                     load!("6", "{b0} + 1024"), add!("0", "4", "6"),
                     load!("7", "{b1} + 1024"), add!("1", "4", "7"),
                 ]),
-                (1, true) => multiply!(a, b, sums, blocks, ("0" at "{c}", "1" at "{c} + 1024"), [
+                (1, true) => multiply!(m, b, to, ("0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64"), [
                     load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
                     load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a0} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
+                    load!("5", "{a1} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
                 ]),
-                (TWO, false) => multiply!(
-                    a, b, sums, blocks,
-                    ("0" at "{c}", "1" at "{c} + 1024", "2" at "{c} + 2048", "3" at "{c} + 3072"), [
+                (TWO, false) => multiply!(m, b, to, (
+                    "0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64",
+                    "2" at "{from} + 2048" to "{to1}", "3" at "{from} + 2112" to "{to1} + 64"
+                ), [
                     load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
                     load!("7", "{b1}"), add!("1", "4", "7"),
                     load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
@@ -326,9 +381,10 @@ impl Configured {
                     load!("7", "{b1} + 1024"), add!("1", "4", "7"),
                     load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
                 ]),
-                (TWO, true) => multiply!(
-                    a, b, sums, blocks,
-                    ("0" at "{c}", "1" at "{c} + 1024", "2" at "{c} + 2048", "3" at "{c} + 3072"), [
+                (TWO, true) => multiply!(m, b, to, (
+                    "0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64",
+                    "2" at "{from} + 2048" to "{to1}", "3" at "{from} + 2112" to "{to1} + 64"
+                ), [
                     load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
                     load!("7", "{b1}"), add!("1", "4", "7"),
                     load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
@@ -348,63 +404,64 @@ impl Drop for Configured {
     }
 }
 
-/// The columns of a format that is quantised.
+/// Unpacks a block of a format that is quantised.
 ///
 /// # Safety
-/// As [`Source::pairs`].
-#[inline(always)]
-unsafe fn quantised<L: Integers>(panel: Panel<'_>, block: usize) -> [[__m512; 2]; HALF] {
+/// As [`Source::unpack`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn quantised<L: Integers + Source>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
     assert!(panel.codes.len() >= (block + 1) * L::CODES);
     // SAFETY: the codes are there, as are the scales of every block.
-    unsafe {
-        let mut out = [[_mm512_setzero_ps(); 2]; HALF];
-        let codes = L::codes(panel.codes.as_ptr().add(block * L::CODES).cast());
-        let (scales, minimum) = L::scales(panel.scales.as_ptr().cast(), block);
-        let byte = _mm512_set1_epi32(255);
-        for (four, codes) in codes.into_iter().enumerate() {
-            let scale = scales[four * 4 / HALF];
-            // A number is `scale * (code - OFFSET) + minimum`.
-            let least = _mm512_fnmadd_ps(scale, _mm512_set1_ps(L::OFFSET as f32), minimum);
-            let columns = [
-                _mm512_and_si512(codes, byte),
-                _mm512_and_si512(_mm512_srli_epi32::<8>(codes), byte),
-                _mm512_and_si512(_mm512_srli_epi32::<16>(codes), byte),
-                _mm512_srli_epi32::<24>(codes),
-            ];
-            for (column, codes) in columns.into_iter().enumerate() {
-                out[2 * four + column / 2][column % 2] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), scale, least);
-            }
+    let (codes, (scales, minimum)) = unsafe {
+        (
+            L::codes(panel.codes.as_ptr().add(block * L::CODES).cast()),
+            L::scales(panel.scales.as_ptr().cast(), block),
+        )
+    };
+    let byte = _mm512_set1_epi32(255);
+    for (four, codes) in codes.into_iter().enumerate() {
+        let scale = scales[four * 4 / HALF];
+        // A number is `scale * (code - OFFSET) + minimum`.
+        let least = _mm512_fnmadd_ps(scale, _mm512_set1_ps(L::OFFSET as f32), minimum);
+        let columns = [
+            _mm512_and_si512(codes, byte),
+            _mm512_and_si512(_mm512_srli_epi32::<8>(codes), byte),
+            _mm512_and_si512(_mm512_srli_epi32::<16>(codes), byte),
+            _mm512_srli_epi32::<24>(codes),
+        ];
+        for (i, [first, second]) in columns.as_chunks().0.iter().enumerate() {
+            let first = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*first), scale, least);
+            let second = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*second), scale, least);
+            put::<L>(out, 2 * four + i, first, second);
         }
-        out
     }
 }
 
-/// The columns of a format of floats.
+/// Unpacks a block of a format of floats.
 ///
 /// # Safety
-/// As [`Source::pairs`].
-#[inline(always)]
-unsafe fn floats<L: Columns>(panel: Panel<'_>, block: usize) -> [[__m512; 2]; HALF] {
+/// As [`Source::unpack`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
+unsafe fn floats<L: Columns + Source>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
     assert!(panel.codes.len() >= (block + 1) * L::CODES);
-    // SAFETY: the codes are there.
-    unsafe {
-        let mut out = [[_mm512_setzero_ps(); 2]; HALF];
-        for (i, pair) in out.iter_mut().enumerate() {
-            *pair = L::pair(panel.codes.as_ptr().add(block * L::CODES).cast(), i);
-        }
-        out
+    for i in 0..HALF {
+        // SAFETY: the codes are there.
+        let [first, second] = unsafe { L::pair(panel.codes.as_ptr().add(block * L::CODES).cast(), i) };
+        put::<L>(out, i, first, second);
     }
 }
 
 macro_rules! source {
-    ($layout:ty, $columns:ident, $one:literal) => {
+    ($layout:ty, $unpack:ident, $one:literal) => {
         impl Source for $layout {
             const ONE: bool = $one;
 
             #[inline(always)]
-            unsafe fn pairs(panel: Panel<'_>, block: usize) -> [[__m512; 2]; HALF] {
+            unsafe fn unpack(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
                 // SAFETY: passed on to the caller.
-                unsafe { $columns::<Self>(panel, block) }
+                unsafe { $unpack::<Self>(panel, block, out) }
             }
         }
     };

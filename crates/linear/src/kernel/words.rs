@@ -17,6 +17,7 @@ use crate::packed::Panel;
 use crate::words::{HEIGHT, Outlier, PAIRS, Tile, WORDS, Words};
 use bytemuck::Zeroable;
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// The greatest code of an activation where a weight has codes of floats: see [`fixed`].
@@ -69,10 +70,9 @@ pub(super) unsafe fn compute(part: &Part<'_>, x: &Words) {
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Words) {
-    let mut room = Room {
-        weights: vec![Line::zeroed(); CHUNK * lines::<L, TWO>()],
-        sums: vec![_mm512_setzero_ps(); TWO * x.height()],
-    };
+    let mut room = ROOM.take();
+    room.weights.resize(CHUNK * lines::<L, TWO>(), Line::zeroed());
+    room.sums.resize(TWO * x.height(), _mm512_setzero_ps());
     let mut panel = part.panels.start;
     while panel < part.panels.end {
         // SAFETY: passed on to the caller.
@@ -83,9 +83,20 @@ unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Words) {
             }
         };
     }
+    ROOM.set(room);
 }
 
-/// What a thread works with.
+thread_local! {
+    static ROOM: Cell<Room> = const {
+        Cell::new(Room {
+            weights: Vec::new(),
+            sums: Vec::new(),
+        })
+    };
+}
+
+/// What a thread works with, kept for its next part.
+#[derive(Default)]
 struct Room {
     /// Blocks of some panels: codes, scales, minima.
     weights: Vec<Line>,
