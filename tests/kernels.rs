@@ -318,10 +318,11 @@ fn drawn(draw: &mut Draw) -> Asked {
 }
 
 /// The instruction sets that are tested: each is told by name, whatever the machine would choose.
-const SETS: [(Isa, Cpu); 3] = [
+const SETS: [(Isa, Cpu); 4] = [
     (Isa::Portable, Cpu::with(Isa::Portable)),
     (Isa::Avx2, Cpu::with(Isa::Avx2)),
     (Isa::Avx512, Cpu::with(Isa::Avx512)),
+    (Isa::Amx, Cpu::with(Isa::Amx)),
 ];
 
 fn here() -> impl Iterator<Item = &'static (Isa, Cpu)> {
@@ -353,7 +354,12 @@ fn check(asked: &Asked) {
         // Codes of 8 and 4 bits are multiplied with whole numbers of 16 there: docs/design/0008-whole-numbers.md.
         let whole = |codec: &&dyn Codec| codec.name().starts_with("int8") || codec.name().starts_with("int4");
         let whole = *isa >= Isa::Avx512 && asked.codecs.iter().any(whole);
-        let bound = if whole { 2e-4 } else { 1e-5 };
+        // Tile registers take many queries, their rows and the weights as two bf16 each, 2^-18 of a product off.
+        let bound = match isa {
+            _ if whole => 2e-4,
+            Isa::Amx => 4e-5,
+            _ => 1e-5,
+        };
         let off = apart(&floats(got.out), &out);
         assert!(off < bound, "{isa}: off by {off:e} for {}", asked.name);
         assert_eq!(got.lse.is_some(), lse.is_some());

@@ -9,6 +9,8 @@ mod amx;
 mod isa;
 mod pool;
 mod probe;
+#[cfg(target_arch = "x86_64")]
+pub mod tiles;
 
 pub use isa::Isa;
 pub use pool::{run, set_threads, threads};

@@ -39,9 +39,13 @@ impl<'a> Output<'a> {
         unsafe { std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count) };
     }
 
-    /// Where the outputs of some panels begin in a row, and the bytes from row to row.
-    pub(crate) fn place(&self, row: usize, panel: usize) -> (*mut f32, usize) {
-        (self.lanes(row, panel).0, self.cols * size_of::<f32>())
+    /// Where the outputs of two panels begin in a row.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn place(&self, row: usize, panel: usize) -> kvlab_cpu::tiles::Place {
+        kvlab_cpu::tiles::Place {
+            first: self.lanes(row, panel).0,
+            stride: self.cols * size_of::<f32>(),
+        }
     }
 
     /// Where a panel's outputs of one row are, and how many there are, at most 16.

@@ -17,6 +17,11 @@ mod bytes;
 #[path = "no_bytes.rs"]
 mod bytes;
 mod inner;
+#[cfg(target_arch = "x86_64")]
+mod matrix;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_matrix.rs"]
+mod matrix;
 mod plan;
 mod planes;
 mod sight;
@@ -66,7 +71,8 @@ impl Kernel for Cpu {
         match self.isa() {
             Isa::Portable | Isa::Neon => "cpu",
             Isa::Avx2 => "cpu_avx2",
-            Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx => "cpu_avx512",
+            Isa::Avx512 | Isa::Avx512Bf16 => "cpu_avx512",
+            Isa::Amx => "cpu_amx",
         }
     }
 
@@ -85,11 +91,11 @@ impl Kernel for Cpu {
     }
 
     fn scratch(&self, input: &Input<'_>) -> Bytes {
-        Plan::new(input, kvlab_cpu::threads(), self.isa() >= Isa::Avx512).bytes()
+        Plan::new(input, kvlab_cpu::threads(), self.isa()).bytes()
     }
 
     fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError> {
-        let plan = Plan::new(input, kvlab_cpu::threads(), self.isa() >= Isa::Avx512);
+        let plan = Plan::new(input, kvlab_cpu::threads(), self.isa());
         let query = &input.query;
         let [tokens, query_heads, _] = query.q.dims();
         let mut out = vec![0.0; tokens * query_heads * plan.shape.value];

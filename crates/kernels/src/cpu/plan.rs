@@ -2,10 +2,12 @@
 //! together at the end (Flash-Decoding; Dao et al. 2023).
 
 use super::bytes::{CHUNK, CHUNK_ROOM, GROUP, Kind, WEIGHTS_ROOM};
+use super::matrix;
 use super::sight::Sight;
 use super::tile::{Piece, ROWS};
 use super::unpack::Factors;
 use kvlab_core::{Bytes, Value};
+use kvlab_cpu::Isa;
 use kvlab_store::codec::{Packing, Scales};
 use kvlab_store::{Input, Part};
 use std::ops::Range;
@@ -13,6 +15,9 @@ use std::sync::atomic::AtomicUsize;
 
 /// Queries of a unit of a long chunk.
 const QUERIES: usize = 60;
+
+/// The same where they meet rows as matrices: the more of them, the less it counts that rows are unpacked.
+const MATRIX_QUERIES: usize = 128;
 
 /// Up to so many queries for each head, a unit has all heads: then the rows of a slot are read where they lie together.
 const FEW: usize = 16;
@@ -37,7 +42,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    fn new(input: &Input<'_>) -> Self {
+    fn new(input: &Input<'_>, isa: Isa) -> Self {
         let (key, value) = (input.row.key, input.row.value_dim());
         Self {
             heads: input.row.heads,
@@ -45,7 +50,10 @@ impl Shape {
             key,
             value,
             key_stride: key.next_multiple_of(16),
-            value_stride: value.next_multiple_of(16),
+            value_stride: match isa >= Isa::Amx {
+                true => matrix::width(value),
+                false => value.next_multiple_of(16),
+            },
         }
     }
 }
@@ -78,6 +86,8 @@ pub struct Plan {
     pub threads: usize,
     /// Rows of a tile.
     pub tile: usize,
+    /// Whether queries and rows are multiplied as matrices: `cpu::matrix`.
+    pub matrices: bool,
     /// Whether rows become columns before they meet the queries: dearer, and pays where many do.
     pub columns: bool,
     /// For each part, how its keys and its values are multiplied as bytes, if they are.
@@ -99,6 +109,8 @@ pub struct Room {
     /// Queries as whole numbers, and the weights of rows: `cpu::bytes`.
     pub chunks: usize,
     pub weights: usize,
+    /// Matrices: queries twice, keys, values, and the weights of rows.
+    pub matrices: [usize; 5],
     /// Of all threads: results of splits.
     pub partials: usize,
     /// Of one split.
@@ -119,17 +131,17 @@ impl Room {
             self.chunks,
             self.weights,
         ];
-        parts.iter().map(|n| n + 64).sum()
+        parts.iter().chain(&self.matrices).map(|n| n + 64).sum()
     }
 }
 
 impl Plan {
-    /// For so many threads, which multiply bytes or do not.
-    pub fn new(input: &Input<'_>, threads: usize, bytes: bool) -> Self {
-        let shape = Shape::new(input);
+    /// For so many threads with these instructions.
+    pub fn new(input: &Input<'_>, threads: usize, isa: Isa) -> Self {
+        let shape = Shape::new(input, isa);
         let sights = sights(input);
         let mut units: Vec<_> = (0..input.chunks.len())
-            .flat_map(|chunk| units(input, shape, &sights, chunk))
+            .flat_map(|chunk| units(input, shape, &sights, chunk, isa))
             .collect();
         let cost = |unit: &Unit| unit.rows * unit.queries * unit.heads.len();
         let total: usize = units.iter().map(cost).sum();
@@ -156,14 +168,16 @@ impl Plan {
             .flat_map(|i| (0..units[i].splits).map(move |split| (i, split)));
         let tasks = tasks.collect();
         let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
-        let columns = 15 * queries > 2 * shape.key;
+        let matrices = isa >= Isa::Amx && units.iter().all(Unit::is_matrix);
+        let columns = !matrices && 15 * queries > 2 * shape.key;
+        let bytes = !matrices && isa >= Isa::Avx512;
         let bytes: Vec<_> = input.parts.iter().map(|part| by_bytes(input, part, bytes)).collect();
         // Rows that are unpacked stay in the first cache; where they are not, the weights of a tile are cheaper by the dozen.
         let tile = match shape.key.max(shape.value) {
             ..=128 => ROWS,
             _ if bytes.iter().any(|sides| sides.iter().all(Option::is_some)) => ROWS,
             129..=256 => 32,
-            _ if columns => 32,
+            _ if columns || matrices => 32,
             _ => 16,
         };
         let mut plan = Self {
@@ -173,6 +187,7 @@ impl Plan {
             tasks,
             threads,
             tile,
+            matrices,
             columns,
             blocks: input
                 .parts
@@ -190,9 +205,14 @@ impl Plan {
     fn rooms(&self, input: &Input<'_>, partials: usize) -> Room {
         let shape = self.shape;
         let all = |unit: &Unit| unit.queries * unit.heads.len();
+        let all = |unit: &Unit| match self.matrices {
+            true => matrix::padded(all(unit)),
+            false => all(unit),
+        };
         let queries = self.units.iter().map(all).max().unwrap_or(0);
         let heads = self.units.iter().map(|unit| unit.heads.len()).max().unwrap_or(0);
         let most = self.units.iter().map(|unit| unit.queries).max().unwrap_or(0);
+        let most = if self.matrices { queries } else { most };
         let any = |side: usize| self.bytes.iter().any(|bytes| bytes[side].is_some());
         let factors = |i: usize, dim: usize| {
             let packings = input.parts.iter().filter_map(|part| part.codecs[i].packing());
@@ -222,6 +242,10 @@ impl Plan {
             } else {
                 0
             },
+            matrices: match self.matrices {
+                true => matrix::rooms(queries, shape.key, shape.value),
+                false => [0; 5],
+            },
             partials: partials * partial,
             partial,
         }
@@ -234,6 +258,11 @@ impl Plan {
 }
 
 impl Unit {
+    /// Whether its queries are enough for a matrix, and of one head.
+    fn is_matrix(&self) -> bool {
+        self.queries >= matrix::LEAST && self.heads.len() == 1
+    }
+
     /// The rows of a split.
     pub fn split(&self, split: usize) -> Range<usize> {
         // Whole tiles, but for the last one.
@@ -279,13 +308,16 @@ fn sights(input: &Input<'_>) -> Vec<Vec<Sight>> {
 }
 
 /// The units of a chunk, without splits.
-fn units(input: &Input<'_>, shape: Shape, sights: &[Vec<Sight>], chunk: usize) -> Vec<Unit> {
+fn units(input: &Input<'_>, shape: Shape, sights: &[Vec<Sight>], chunk: usize, isa: Isa) -> Vec<Unit> {
     let tokens = &input.chunks[chunk].tokens;
     let few = tokens.len() * shape.group <= FEW || tokens.len() == 1;
     let step = if few {
         tokens.len()
     } else {
-        (QUERIES / shape.group).max(1)
+        // Alike, so that there is no small one at the end.
+        let most = if isa >= Isa::Amx { MATRIX_QUERIES } else { QUERIES };
+        let most = (most / shape.group).max(1);
+        tokens.len().div_ceil(tokens.len().div_ceil(most))
     };
     let heads: Vec<Range<usize>> = match few {
         true => std::iter::once(0..shape.heads).collect(),

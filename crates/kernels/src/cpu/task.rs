@@ -4,6 +4,8 @@
 
 use super::bytes::{self, CHUNK};
 use super::inner::{self, Ahead, Lines, Place, Queries, Scaled, Turned};
+#[cfg(target_arch = "x86_64")]
+use super::matrix;
 use super::plan::{Plan, Unit};
 use super::planes::{Raw, Rows, Side};
 use super::simd::Simd;
@@ -11,6 +13,8 @@ use super::softmax::{Cap, Softmax, Weigh};
 use super::tile::{Cursor, ROWS, Tile};
 use super::unpack::{F32, Factors, Unpack, format, is_float};
 use kvlab_core::EMPTY_LSE;
+#[cfg(target_arch = "x86_64")]
+use kvlab_cpu::tiles::{BLOCK, Tiles};
 use kvlab_store::codec::{Scales, hadamard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,6 +62,8 @@ struct Memory {
     /// The queries as whole numbers, `[heads, queries, chunks]`, and the weights of a tile, `[queries, groups]`.
     chunks: *mut bytes::Chunk,
     weights: *mut bytes::Weights,
+    /// As matrices: queries as they are and rotated, keys, values, weights.
+    matrices: [*mut f32; 5],
 }
 
 impl Memory {
@@ -79,6 +85,7 @@ impl Memory {
             factors: room.factors.map(|n| [take(n), take(n)]),
             chunks: take(room.chunks).cast(),
             weights: take(room.weights).cast(),
+            matrices: room.matrices.map(&mut take),
             scores: take(room.scores),
             rows: take(room.rows),
             columns: take(room.columns),
@@ -94,6 +101,9 @@ impl Memory {
 pub unsafe fn work<S: Simd>(job: &Job, memory: &mut Vec<f32>) {
     let memory = Memory::new(&job.plan, memory);
     let mut states = Vec::new();
+    // SAFETY: there are matrices only with AMX.
+    #[cfg(target_arch = "x86_64")]
+    let registers = job.plan.matrices.then(|| unsafe { Tiles::new() });
     while let Some(&(unit, split)) = job.plan.tasks.get(job.next.fetch_add(1, Ordering::Relaxed)) {
         let mut task = Task {
             job,
@@ -101,6 +111,8 @@ pub unsafe fn work<S: Simd>(job: &Job, memory: &mut Vec<f32>) {
             memory: &memory,
             states: &mut states,
             rotated: None,
+            #[cfg(target_arch = "x86_64")]
+            registers: registers.as_ref(),
         };
         // SAFETY: the caller's promise.
         unsafe {
@@ -119,6 +131,9 @@ struct Task<'a> {
     states: &'a mut Vec<Softmax>,
     /// How many numbers of the sums are rotated together.
     rotated: Option<usize>,
+    /// For matrices.
+    #[cfg(target_arch = "x86_64")]
+    registers: Option<&'a Tiles>,
 }
 
 impl Task<'_> {
@@ -142,7 +157,7 @@ impl Task<'_> {
         let rotated = self.job.parts.iter().flatten().find_map(|rows| rows.key.rotated);
         // SAFETY: the memory has room for all queries and sums of a unit, and the query tensor has that shape.
         unsafe {
-            self.memory.sums.write_bytes(0, all * shape.value_stride);
+            self.memory.sums.write_bytes(0, self.job.plan.room.sums);
             for i in 0..all {
                 let (token, head) = self.query(unit.heads.start + i / unit.queries, i % unit.queries);
                 let from = std::slice::from_raw_parts(self.job.q.at(token, head).cast::<f32>(), shape.key);
@@ -154,6 +169,17 @@ impl Task<'_> {
                     let other = std::slice::from_raw_parts_mut(other, shape.key_stride);
                     other.copy_from_slice(to);
                     hadamard::rotate_blocks(&mut other[..shape.key], n);
+                }
+            }
+            #[cfg(target_arch = "x86_64")]
+            if self.registers.is_some() {
+                for i in 0..1 + usize::from(rotated.is_some()) {
+                    let q = Queries {
+                        first: self.memory.q[i],
+                        stride: shape.key_stride,
+                        count: all,
+                    };
+                    matrix::left(q, shape.key, self.memory.matrices[i]);
                 }
             }
             // A layer has one format of packed keys. Those with scales by channel want the query anew for each tile.
@@ -254,8 +280,46 @@ impl Task<'_> {
                         width: side.codes.width(),
                     },
                 };
-                let [key_kind, value_kind] = plan.bytes[tile.part];
                 let [keys_unpacked, values_unpacked] = &mut *unpacked;
+                #[cfg(target_arch = "x86_64")]
+                if let Some(registers) = self.registers {
+                    let [plain, rotated, keys_to, values_to, weights_to] = memory.matrices;
+                    let queries_from = match rows.key.rotated {
+                        Some(_) => rotated,
+                        None => plain,
+                    };
+                    let scores = Queries {
+                        first: memory.scores,
+                        stride: ROWS,
+                        count: queries,
+                    };
+                    let blocks = tile.len.div_ceil(BLOCK);
+                    let keys = Lines {
+                        ahead: ahead(next_rows.map(|rows| &rows.key), 0),
+                        ..self.lines::<S>((&rows.key, 0), tile, head, &factors[0], keys_unpacked)
+                    };
+                    matrix::keys(keys, keys_to);
+                    let sides = [queries_from.cast_const(), keys_to];
+                    matrix::multiply(registers, sides, shape.key.div_ceil(BLOCK), blocks, scores, false);
+                    self.weigh::<S>(tile, i * queries, sums);
+                    let values = match &rows.value {
+                        None => Lines {
+                            vectors: shape.value.div_ceil(S::LANES),
+                            ahead: Ahead::NOTHING,
+                            ..keys
+                        },
+                        Some(value) => Lines {
+                            ahead: ahead(next_rows.and_then(|rows| rows.value.as_ref()), 1),
+                            ..self.lines::<S>((value, 1), tile, head, &factors[1], values_unpacked)
+                        },
+                    };
+                    matrix::values(values, values_to);
+                    matrix::left(scores, tile.len, weights_to);
+                    let sides = [weights_to.cast_const(), values_to];
+                    matrix::multiply(registers, sides, blocks, matrix::width(shape.value) / BLOCK, sums, true);
+                    continue;
+                }
+                let [key_kind, value_kind] = plan.bytes[tile.part];
                 let mut keys = match key_kind {
                     Some(_) => packed(&rows.key, tile, 0, head, &factors[0]),
                     None => self.lines::<S>((&rows.key, 0), tile, head, &factors[0], keys_unpacked),
@@ -347,7 +411,7 @@ impl Task<'_> {
         let columns = number == 0 && self.job.plan.columns;
         let passes = self.unit.queries.div_ceil(inner::most::<S>(format));
         let in_place = match side.scales {
-            Scales::None => is_float(format) && (format == F32 || columns || passes <= 2),
+            Scales::None => is_float(format) && (format == F32 || columns || self.job.plan.matrices || passes <= 2),
             Scales::Along(_) => !columns && passes <= 2 && side.group().is_multiple_of(S::LANES),
             Scales::Across(_) => false,
         };

@@ -1,13 +1,7 @@
-//! Many rows with AMX: `tdpbf16ps` multiplies 16 rows of 32 bf16 with 32 columns of 16, and adds up in f32: 8,192 products in
-//! 16 cycles, eight times those of f32 in registers.
+//! Many rows with AMX: products of matrices in [tile registers](kvlab_cpu::tiles), where numbers are sums of two bf16.
 //!
-//! A bf16 has 8 bits. So activations ([`Tiles`]) and weights are sums of two, which has 16 to 17 bits whatever the number's
-//! size: upper times upper, lower times upper, and upper times lower (lower times lower is 2^-18 of the product and left
-//! out). Weights are unpacked once for all rows, whatever their format, and need no scales then. Numbers below 2^-126 are zeros to
-//! these instructions.
-//!
-//! The instructions have no intrinsics in stable Rust: they are assembly here, and what a tile register holds does not
-//! outlive a block of it.
+//! Weights are unpacked once for all rows, whatever their format, and need no scales then. Activations come in tiles
+//! ([`Tiles`]).
 #![allow(unsafe_code)]
 
 use super::Part;
@@ -18,7 +12,7 @@ use crate::layout::{BF16, BLOCK, F16, HALF, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q
 use crate::packed::Panel;
 use crate::tiles::{HEIGHT, LINES, Tiles};
 use bytemuck::Zeroable;
-use std::arch::asm;
+use kvlab_cpu::tiles::{Place, Product, Tiles as Registers, in_pairs, split};
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
@@ -67,13 +61,14 @@ pub(super) unsafe fn compute(part: &Part<'_>, x: &Tiles) {
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Tiles) {
-    let configured = Configured::new();
+    // SAFETY: passed on to the caller.
+    let registers = unsafe { Registers::new() };
     let mut room = ROOM.take();
     room.weights.resize(GROUP * CHUNK * WEIGHT, Line::zeroed());
     for first in part.panels.clone().step_by(GROUP) {
         let panels = first..part.panels.end.min(first + GROUP);
         // SAFETY: passed on to the caller.
-        unsafe { some_panels::<L>(part, panels, &mut room, x, &configured) };
+        unsafe { some_panels::<L>(part, panels, &mut room, x, &registers) };
     }
     ROOM.set(room);
 }
@@ -107,7 +102,7 @@ unsafe fn some_panels<L: Source>(
     panels: Range<usize>,
     room: &mut Room,
     x: &Tiles,
-    configured: &Configured,
+    registers: &Registers,
 ) {
     let even = panels.len().next_multiple_of(TWO);
     let all = part.weight.cols().div_ceil(BLOCK);
@@ -140,25 +135,33 @@ unsafe fn some_panels<L: Source>(
                 // Straight into the output, if there is a place for every number.
                 let full = rows.len() == tiles * HEIGHT && part.weight.rows() >= (panel + TWO) * PANEL;
                 let direct = (last && full && panel + TWO <= panels.end).then(|| part.out.place(rows.start, panel));
-                if let Some((to, stride)) = direct {
+                if let Some(Place { first, stride }) = direct {
                     // Rows lie far apart: while the products are made, the memory is asked for all of them.
                     for row in 0..rows.len() {
                         for line in 0..TWO {
-                            let to = to.wrapping_byte_add(row * stride + line * size_of::<Line>());
+                            let to = first.wrapping_byte_add(row * stride + line * size_of::<Line>());
                             _mm_prefetch::<_MM_HINT_ET0>(to.cast_const().cast());
                         }
                     }
                 }
-                // SAFETY: the caller promises that nobody else writes there.
+                let sums_here = Place {
+                    first: sums.as_mut_ptr().cast(),
+                    stride: TWO * size_of::<Line>(),
+                };
+                // Later on nothing checks that they are there.
+                let enough = a.iter().all(|a| a.len() >= blocks.len() * LINES);
+                assert!(enough && weights.len() == TWO * blocks.len() * WEIGHT);
+                // SAFETY: as asserted, there are so many blocks of each, and sums of the tiles; the caller promises that nobody
+                // else writes the output.
                 unsafe {
-                    configured.multiply(Multiply {
-                        one: L::ONE,
-                        begin: first == 0,
+                    registers.multiply(&Product {
                         blocks: blocks.len(),
-                        a,
-                        weights,
-                        sums,
-                        to: direct,
+                        tiles,
+                        left: a.map(|a| a.as_ptr().cast()),
+                        right: [weights.as_ptr(), weights[blocks.len() * WEIGHT..].as_ptr()].map(<*const Line>::cast),
+                        whole: L::ONE,
+                        sums: (first > 0).then_some(sums_here),
+                        to: direct.unwrap_or(sums_here),
                     });
                 }
                 if last && direct.is_none() {
@@ -178,50 +181,14 @@ unsafe fn some_panels<L: Source>(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 fn put<L: Source>(out: &mut [Line; WEIGHT], i: usize, first: __m512, second: __m512) {
-    let order = interleaved();
     let (upper, lower) = split(first, second);
     // SAFETY: a line has room for 32 numbers.
     unsafe {
-        _mm512_store_si512(out[i].0.as_mut_ptr().cast(), _mm512_permutexvar_epi16(order, upper));
+        _mm512_store_si512(out[i].0.as_mut_ptr().cast(), in_pairs(upper));
         if !L::ONE {
-            let lower = _mm512_permutexvar_epi16(order, lower);
-            _mm512_store_si512(out[HALF + i].0.as_mut_ptr().cast(), lower);
+            _mm512_store_si512(out[HALF + i].0.as_mut_ptr().cast(), in_pairs(lower));
         }
     }
-}
-
-/// Takes every number of the first half and then one of the second.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn interleaved() -> __m512i {
-    let first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    _mm512_or_si512(
-        first,
-        _mm512_slli_epi32::<16>(_mm512_add_epi32(first, _mm512_set1_epi32(16))),
-    )
-}
-
-/// 32 numbers as sums of two bf16 each: upper parts and lower ones.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn split(first: __m512, second: __m512) -> (__m512i, __m512i) {
-    let upper = to_bf16(first, second);
-    let first = _mm512_sub_ps(first, from_bf16(_mm512_castsi512_si256(upper)));
-    let second = _mm512_sub_ps(second, from_bf16(_mm512_extracti64x4_epi64::<1>(upper)));
-    (upper, to_bf16(first, second))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn to_bf16(first: __m512, second: __m512) -> __m512i {
-    // SAFETY: both are 512 bits, any of which are numbers.
-    unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(second, first)) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn from_bf16(numbers: __m256i) -> __m512 {
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(numbers)))
 }
 
 /// Writes a row of activations into a tile: `out` begins with the row's first line.
@@ -240,167 +207,6 @@ pub(crate) unsafe fn split_row(x: &[f32], out: &mut [Line]) {
             _mm512_store_si512(out[0].0.as_mut_ptr().cast(), upper);
             _mm512_store_si512(out[HEIGHT].0.as_mut_ptr().cast(), lower);
         }
-    }
-}
-
-/// `tileloadd`: register and place.
-macro_rules! load {
-    ($tile:literal, $at:literal) => {
-        concat!("tileloadd tmm", $tile, ", [", $at, " + {stride}]\n")
-    };
-}
-
-/// `tdpbf16ps`: sums, activations and weights.
-macro_rules! add {
-    ($sums:literal, $a:literal, $b:literal) => {
-        concat!("tdpbf16ps tmm", $sums, ", tmm", $a, ", tmm", $b, "\n")
-    };
-}
-
-/// The sums begin with zeros or as they are, blocks are added in a loop, and the sums are stored.
-macro_rules! multiply {
-    ($m:ident, $b:ident, $place:ident, ($($sum:literal at $from:literal to $to:literal),+), [$($step:expr),+ $(,)?]) => {
-        asm!(
-            // Not every shape has a second tile: "/* {a1} {to1} */" names what it leaves unused.
-            "/* {a1} {to1} */",
-            "test {begin}, {begin}",
-            "jz 3f",
-            $(concat!("tilezero tmm", $sum),)+
-            "jmp 2f",
-            "3:",
-            $(concat!("tileloadd tmm", $sum, ", [", $from, " + 2 * {stride}]"),)+
-            "2:",
-            $($step,)+
-            "add {a0}, 2048",
-            "add {a1}, 2048",
-            "add {b0}, 2048",
-            "add {b1}, 2048",
-            "dec {blocks}",
-            "jnz 2b",
-            $(concat!("tilestored [", $to, " + {to_stride}], tmm", $sum),)+
-            begin = in(reg) usize::from($m.begin),
-            a0 = inout(reg) $m.a[0].as_ptr() => _,
-            a1 = inout(reg) $m.a[1].as_ptr() => _,
-            b0 = inout(reg) $b[0].as_ptr() => _,
-            b1 = inout(reg) $b[1].as_ptr() => _,
-            blocks = inout(reg) $m.blocks => _,
-            stride = in(reg) size_of::<Line>(),
-            from = in(reg) $m.sums.as_ptr(),
-            to0 = in(reg) $place.0,
-            to1 = in(reg) $place.0.wrapping_byte_add(HEIGHT * $place.1),
-            to_stride = in(reg) $place.1,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-            options(nostack),
-        )
-    };
-}
-
-/// The products of some blocks: of two panels with a tile of activations or two.
-struct Multiply<'a> {
-    /// Whether weights have no lower part.
-    one: bool,
-    /// Whether the sums begin with these blocks.
-    begin: bool,
-    blocks: usize,
-    a: [&'a [Line]; TWO],
-    /// `[panels][blocks][WEIGHT]`
-    weights: &'a [Line],
-    /// `[rows][panels]`
-    sums: &'a mut [Line],
-    /// Where the sums are stored instead: the first number, and the bytes from row to row.
-    to: Option<(*mut f32, usize)>,
-}
-
-/// The tile registers are set up for this thread as long as this lives: all of 16 rows of 64 bytes.
-struct Configured(());
-
-#[repr(C, align(64))]
-struct Config {
-    palette: u8,
-    start_row: u8,
-    reserved: [u8; 14],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-impl Configured {
-    fn new() -> Self {
-        let mut config = Config {
-            palette: 1,
-            start_row: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
-        config.row_bytes[..8].fill(64);
-        config.rows[..8].fill(HEIGHT as u8);
-        // SAFETY: the machine has AMX, and the configuration is one of palette 1.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
-        Self(())
-    }
-
-    /// # Safety
-    /// If there is another place for the sums, it has room for 32 numbers of each row, and nobody else writes there.
-    unsafe fn multiply(&self, m: Multiply<'_>) {
-        let Multiply {
-            one, blocks, weights, ..
-        } = m;
-        // Nothing else checks that they are there.
-        assert!(blocks > 0 && m.a.iter().all(|a| a.len() >= blocks * LINES) && weights.len() == TWO * blocks * WEIGHT);
-        let b = [weights, &weights[blocks * WEIGHT..]];
-        let tiles = m.sums.len() / (TWO * HEIGHT);
-        assert!(m.sums.len() == tiles * TWO * HEIGHT);
-        let to = m.to.unwrap_or((m.sums.as_mut_ptr().cast(), TWO * size_of::<Line>()));
-        // SAFETY: as asserted, there are so many blocks of each, and sums of one or two tiles; the tile registers are set up.
-        // The rest is passed on to the caller.
-        unsafe {
-            match (tiles, one) {
-                (1, false) => multiply!(m, b, to, ("0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64"), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a1} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
-                    load!("6", "{b0} + 1024"), add!("0", "4", "6"),
-                    load!("7", "{b1} + 1024"), add!("1", "4", "7"),
-                ]),
-                (1, true) => multiply!(m, b, to, ("0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64"), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a1} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
-                ]),
-                (TWO, false) => multiply!(m, b, to, (
-                    "0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64",
-                    "2" at "{from} + 2048" to "{to1}", "3" at "{from} + 2112" to "{to1} + 64"
-                ), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
-                    load!("4", "{a0} + 1024"), add!("0", "4", "6"), add!("1", "4", "7"),
-                    load!("5", "{a1} + 1024"), add!("2", "5", "6"), add!("3", "5", "7"),
-                    load!("4", "{a0}"), load!("6", "{b0} + 1024"), add!("0", "4", "6"),
-                    load!("7", "{b1} + 1024"), add!("1", "4", "7"),
-                    load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
-                ]),
-                (TWO, true) => multiply!(m, b, to, (
-                    "0" at "{from}" to "{to0}", "1" at "{from} + 64" to "{to0} + 64",
-                    "2" at "{from} + 2048" to "{to1}", "3" at "{from} + 2112" to "{to1} + 64"
-                ), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
-                    load!("4", "{a0} + 1024"), add!("0", "4", "6"), add!("1", "4", "7"),
-                    load!("5", "{a1} + 1024"), add!("2", "5", "6"), add!("3", "5", "7"),
-                ]),
-                _ => unreachable!("sums of one or two tiles"),
-            }
-        }
-    }
-}
-
-impl Drop for Configured {
-    fn drop(&mut self) {
-        // SAFETY: the machine has AMX. Without this, every switch of threads would save the registers.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
 
