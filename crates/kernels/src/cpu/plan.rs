@@ -8,7 +8,7 @@ use super::tile::{Piece, ROWS};
 use super::unpack::Factors;
 use kvlab_core::{Bytes, Value};
 use kvlab_cpu::Isa;
-use kvlab_store::codec::{Packing, Scales};
+use kvlab_store::codec::{Code, Packing, Scales};
 use kvlab_store::{Input, Part};
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
@@ -66,6 +66,8 @@ pub struct Unit {
     pub heads: Range<usize>,
     /// Queries of each head: tokens times query heads.
     pub queries: usize,
+    /// Whether they and the rows are multiplied as matrices: `cpu::matrix`.
+    pub matrix: bool,
     pub pieces: Vec<Piece>,
     pub rows: usize,
     pub splits: usize,
@@ -86,8 +88,6 @@ pub struct Plan {
     pub threads: usize,
     /// Rows of a tile.
     pub tile: usize,
-    /// Whether queries and rows are multiplied as matrices: `cpu::matrix`.
-    pub matrices: bool,
     /// Whether rows become columns before they meet the queries: dearer, and pays where many do.
     pub columns: bool,
     /// For each part, how its keys and its values are multiplied as bytes, if they are.
@@ -168,16 +168,15 @@ impl Plan {
             .flat_map(|i| (0..units[i].splits).map(move |split| (i, split)));
         let tasks = tasks.collect();
         let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
-        let matrices = isa >= Isa::Amx && units.iter().all(Unit::is_matrix);
-        let columns = !matrices && 15 * queries > 2 * shape.key;
-        let bytes = !matrices && isa >= Isa::Avx512;
+        let columns = 15 * queries > 2 * shape.key;
+        let bytes = isa >= Isa::Avx512;
         let bytes: Vec<_> = input.parts.iter().map(|part| by_bytes(input, part, bytes)).collect();
         // Rows that are unpacked stay in the first cache; where they are not, the weights of a tile are cheaper by the dozen.
         let tile = match shape.key.max(shape.value) {
             ..=128 => ROWS,
             _ if bytes.iter().any(|sides| sides.iter().all(Option::is_some)) => ROWS,
             129..=256 => 32,
-            _ if columns || matrices => 32,
+            _ if columns => 32,
             _ => 16,
         };
         let mut plan = Self {
@@ -187,7 +186,6 @@ impl Plan {
             tasks,
             threads,
             tile,
-            matrices,
             columns,
             blocks: input
                 .parts
@@ -205,14 +203,15 @@ impl Plan {
     fn rooms(&self, input: &Input<'_>, partials: usize) -> Room {
         let shape = self.shape;
         let all = |unit: &Unit| unit.queries * unit.heads.len();
-        let all = |unit: &Unit| match self.matrices {
+        let matrices = self.units.iter().any(|unit| unit.matrix);
+        let all = |unit: &Unit| match matrices {
             true => matrix::padded(all(unit)),
             false => all(unit),
         };
         let queries = self.units.iter().map(all).max().unwrap_or(0);
         let heads = self.units.iter().map(|unit| unit.heads.len()).max().unwrap_or(0);
         let most = self.units.iter().map(|unit| unit.queries).max().unwrap_or(0);
-        let most = if self.matrices { queries } else { most };
+        let most = if matrices { queries } else { most };
         let any = |side: usize| self.bytes.iter().any(|bytes| bytes[side].is_some());
         let factors = |i: usize, dim: usize| {
             let packings = input.parts.iter().filter_map(|part| part.codecs[i].packing());
@@ -242,7 +241,7 @@ impl Plan {
             } else {
                 0
             },
-            matrices: match self.matrices {
+            matrices: match matrices {
                 true => matrix::rooms(queries, shape.key, shape.value),
                 false => [0; 5],
             },
@@ -258,11 +257,6 @@ impl Plan {
 }
 
 impl Unit {
-    /// Whether its queries are enough for a matrix, and of one head.
-    fn is_matrix(&self) -> bool {
-        self.queries >= matrix::LEAST && self.heads.len() == 1
-    }
-
     /// The rows of a split.
     pub fn split(&self, split: usize) -> Range<usize> {
         // Whole tiles, but for the last one.
@@ -310,12 +304,19 @@ fn sights(input: &Input<'_>) -> Vec<Vec<Sight>> {
 /// The units of a chunk, without splits.
 fn units(input: &Input<'_>, shape: Shape, sights: &[Vec<Sight>], chunk: usize, isa: Isa) -> Vec<Unit> {
     let tokens = &input.chunks[chunk].tokens;
+    // Rows in f32 are multiplied in f32: they are what others are compared with.
+    let exact = |part: &Part<'_>| {
+        part.codecs
+            .iter()
+            .any(|codec| codec.packing().is_some_and(|p| p.code == Code::F32))
+    };
+    let matrices = isa >= Isa::Amx && !input.parts.iter().any(exact);
     let few = tokens.len() * shape.group <= FEW || tokens.len() == 1;
     let step = if few {
         tokens.len()
     } else {
         // Alike, so that there is no small one at the end.
-        let most = if isa >= Isa::Amx { MATRIX_QUERIES } else { QUERIES };
+        let most = if matrices { MATRIX_QUERIES } else { QUERIES };
         let most = (most / shape.group).max(1);
         tokens.len().div_ceil(tokens.len().div_ceil(most))
     };
@@ -332,6 +333,7 @@ fn units(input: &Input<'_>, shape: Shape, sights: &[Vec<Sight>], chunk: usize, i
             tokens: tokens.clone(),
             heads: heads.clone(),
             queries: tokens.len() * shape.group,
+            matrix: matrices && heads.len() == 1 && tokens.len() * shape.group >= matrix::LEAST,
             pieces: pieces.clone(),
             rows,
             splits: 1,

@@ -101,18 +101,23 @@ impl Memory {
 pub unsafe fn work<S: Simd>(job: &Job, memory: &mut Vec<f32>) {
     let memory = Memory::new(&job.plan, memory);
     let mut states = Vec::new();
-    // SAFETY: there are matrices only with AMX.
     #[cfg(target_arch = "x86_64")]
-    let registers = job.plan.matrices.then(|| unsafe { Tiles::new() });
+    let mut registers = None;
     while let Some(&(unit, split)) = job.plan.tasks.get(job.next.fetch_add(1, Ordering::Relaxed)) {
+        let unit = &job.plan.units[unit];
+        // SAFETY: there are matrices only with AMX.
+        #[cfg(target_arch = "x86_64")]
+        let registers = unit
+            .matrix
+            .then(|| &*registers.get_or_insert_with(|| unsafe { Tiles::new() }));
         let mut task = Task {
             job,
-            unit: &job.plan.units[unit],
+            unit,
             memory: &memory,
             states: &mut states,
             rotated: None,
             #[cfg(target_arch = "x86_64")]
-            registers: registers.as_ref(),
+            registers,
         };
         // SAFETY: the caller's promise.
         unsafe {
@@ -185,6 +190,7 @@ impl Task<'_> {
             // A layer has one format of packed keys. Those with scales by channel want the query anew for each tile.
             let mut parts = self.job.parts.iter().zip(&self.job.plan.bytes);
             let packed = parts.find_map(|(rows, bytes)| rows.as_ref().zip(bytes[0]));
+            let packed = packed.filter(|_| !unit.matrix);
             if let Some((rows, kind)) = packed.filter(|(_, kind)| !kind.by_channel()) {
                 let q = Queries {
                     first: self.memory.q[usize::from(rows.key.rotated.is_some())],
@@ -408,10 +414,10 @@ impl Task<'_> {
             ahead: Ahead::NOTHING,
         };
         let format = format(side.code);
-        let columns = number == 0 && self.job.plan.columns;
+        let columns = number == 0 && self.job.plan.columns && !self.unit.matrix;
         let passes = self.unit.queries.div_ceil(inner::most::<S>(format));
         let in_place = match side.scales {
-            Scales::None => is_float(format) && (format == F32 || columns || self.job.plan.matrices || passes <= 2),
+            Scales::None => is_float(format) && (format == F32 || columns || self.unit.matrix || passes <= 2),
             Scales::Along(_) => !columns && passes <= 2 && side.group().is_multiple_of(S::LANES),
             Scales::Across(_) => false,
         };
