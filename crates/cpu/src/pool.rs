@@ -1,7 +1,7 @@
 //! Work for all threads at once, at the price of about a microsecond while it goes on.
 //!
-//! Workers look for work for a short while, and then sleep: rayon's threads, on which Burn's own operations run, get
-//! the cores back. A worker that has not begun when the caller is done is not waited for: the caller does its share.
+//! Workers look for work for a short while, then between the turns of others (rayon's threads, on which Burn's own operations
+//! run, get the cores), and then sleep. A worker that has not begun when the caller is done is not waited for: the caller does its share.
 //! So a sleeper, or a core that something else has taken, costs its work and not its wake-up.
 
 #![allow(unsafe_code)] // One pointer to a closure of the caller, which waits until nobody uses it.
@@ -14,9 +14,12 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long a worker looks for work before it sleeps: longer than the gap between two layers' attention, as far as
-/// that is short.
+/// How long a worker looks for work without a break: longer than the gap between two products of a layer.
 const PATIENCE: Duration = Duration::from_micros(50);
+
+/// How long it goes on looking, and lets others have the core if they want it: longer than the gap between two tokens.
+/// To be woken takes longer than many a product.
+const LONG_PATIENCE: Duration = Duration::from_millis(1);
 
 type Work<'a> = &'a (dyn Fn(usize) + Sync);
 
@@ -184,7 +187,14 @@ fn attend_desk(desk: &Desk, thread: usize) {
         }
         turns += 1;
         std::hint::spin_loop();
-        if turns.is_multiple_of(32) && since.elapsed() > PATIENCE {
+        if !turns.is_multiple_of(32) {
+            continue;
+        }
+        let waited = since.elapsed();
+        if waited > PATIENCE {
+            std::thread::yield_now();
+        }
+        if waited > LONG_PATIENCE {
             desk.asleep.store(true, Ordering::SeqCst);
             // The caller offers first and then looks who sleeps; so one of both sees the other.
             while desk.state.load(Ordering::SeqCst) != OFFERED {
@@ -222,7 +232,7 @@ mod tests {
                 assert_eq!(calls(threads), expected, "round {round}");
                 if round % 500 == 0 {
                     // Long enough for the workers to fall asleep.
-                    std::thread::sleep(10 * PATIENCE);
+                    std::thread::sleep(10 * LONG_PATIENCE);
                 }
             }
             from_inside_and_from_many_sides(threads);

@@ -65,7 +65,10 @@ impl Plane {
 
     /// Rows `from..from + len`, as a view.
     pub fn rows(&self, from: usize, len: usize) -> Self {
-        let [_, heads, width] = self.dims();
+        let [slots, heads, width] = self.dims();
+        if len == slots {
+            return self.clone();
+        }
         let ranges = [from..from + len, 0..heads, 0..width];
         match self {
             Self::Float(t) => Self::Float(t.clone().slice(ranges)),

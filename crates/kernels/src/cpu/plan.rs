@@ -166,7 +166,8 @@ impl Plan {
         let tasks = order
             .into_iter()
             .flat_map(|i| (0..units[i].splits).map(move |split| (i, split)));
-        let tasks = tasks.collect();
+        let tasks: Vec<_> = tasks.collect();
+        let threads = threads.min(tasks.len().max(1));
         let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
         let columns = 15 * queries > 2 * shape.key;
         let bytes = isa >= Isa::Avx512;
