@@ -197,6 +197,9 @@ impl Drop for Tiles {
 }
 
 /// 32 numbers as sums of two bf16 each, the nearest and the nearest to what is left: upper parts and lower ones.
+///
+/// # Safety
+/// The machine has AVX-512 with bf16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub fn split(first: __m512, second: __m512) -> (__m512i, __m512i) {
@@ -207,6 +210,9 @@ pub fn split(first: __m512, second: __m512) -> (__m512i, __m512i) {
 }
 
 /// 16 numbers and 16 more in pairs: the first ones of both, the second ones, and so on.
+///
+/// # Safety
+/// The machine has AVX-512 (F, BW).
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub fn in_pairs(both: __m512i) -> __m512i {
