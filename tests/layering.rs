@@ -178,6 +178,6 @@ fn unsafe_is_where_it_is_allowed() {
             "crates/cpu/src/tiles.rs",
             "crates/weights/src/mapped.rs"
         ],
-        "unsafe code belongs to the kernels; the threads that run them and one memory map are the exceptions"
+        "unsafe code belongs to the kernels; what they share and one memory map are the exceptions"
     );
 }

@@ -1,8 +1,8 @@
-//! What the processor's kernels share: the threads that run them, the instruction sets that they can use, and a measurement of
-//! what the machine can do at most.
+//! What the processor's kernels share: the threads that run them, the instruction sets that they can use, products of matrices in
+//! tile registers, and a measurement of what the machine can do at most.
 //!
 //! # What it does not do
-//! No arithmetic of attention or linear layers: those are `kvlab-kernels` and `kvlab-model`.
+//! No attention and no linear layers: those are `kvlab-kernels` and `kvlab-linear`.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;

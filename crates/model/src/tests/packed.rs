@@ -1,10 +1,12 @@
 //! Weights that stay packed: the same model as the one that has them in f32.
 
+use super::memory::Memory;
 use super::random::NAMES;
-use super::{assert_same, options, path, tokens, uncached};
-use crate::{BuildOptions, Decoder, DecoderSpec};
+use super::{assert_same, floats, options, path, tokens, uncached};
+use crate::{BuildOptions, Decoder, DecoderSpec, Probe, Wanted};
+use burn::tensor::Tensor;
 use half::{bf16, f16};
-use kvlab_core::Adaptation;
+use kvlab_core::{Adaptation, LayerId};
 use kvlab_weights::gguf::convert::write_llama;
 use kvlab_weights::{Checkpoint, Dtype};
 use safetensors::SafeTensors;
@@ -73,6 +75,39 @@ fn every_family_in_sixteen_bits() {
             // for all experts is not packed.
             let least = if name == "llama_gqa_smollm2_shape" { 1.2 } else { 1.0 };
             assert!(smaller > least, "{name}, {dtype:?}: {smaller} times smaller");
+        }
+    }
+}
+
+/// Sees everything and changes nothing.
+struct Looking;
+
+impl Probe for Looking {
+    fn input(&mut self, _: LayerId, hidden: Tensor<2>) -> Tensor<2> {
+        hidden
+    }
+
+    fn attended(&mut self, _: LayerId, _: &Tensor<2>) {}
+}
+
+/// A layer whose weights are packed works on slices; with a probe it works on tensors, which are the same numbers: with biases,
+/// norms of queries and keys, norms behind the halves, scaled branches, and many tokens or few.
+#[test]
+fn slices_are_tensors() {
+    for name in NAMES.into_iter().chain(["qwen2_gqa_qkv_bias"]) {
+        let folder = rounded(name, Stored::BF16);
+        let packed = BuildOptions {
+            packed: true,
+            ..options()
+        };
+        let decoder = load(folder.path(), &packed);
+        for count in [1, 20] {
+            let tokens = tokens(count, decoder.spec().vocab() as u32);
+            let mut memory = Memory::new(decoder.spec());
+            let mut step = memory.begin(tokens.len());
+            let seen = decoder.forward_probed(&tokens, &mut step, Wanted::All, &mut Looking);
+            let (seen, unseen) = (floats(seen.unwrap()), uncached(&decoder, &tokens));
+            assert_eq!(seen, unseen, "{name}, {count} tokens");
         }
     }
 }
