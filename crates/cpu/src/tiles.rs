@@ -77,6 +77,42 @@ macro_rules! add {
     };
 }
 
+/// Both parts of one tile, or of two, times the upper parts of the right side. The upper part of one is left in register 4.
+macro_rules! one_with_upper {
+    () => {
+        concat!(
+            load!("4", "{a0}"),
+            load!("6", "{b0}"),
+            add!("0", "4", "6"),
+            load!("7", "{b1}"),
+            add!("1", "4", "7"),
+            load!("5", "{a0} + 1024"),
+            add!("0", "5", "6"),
+            add!("1", "5", "7"),
+        )
+    };
+}
+macro_rules! two_with_upper {
+    () => {
+        concat!(
+            load!("4", "{a0}"),
+            load!("6", "{b0}"),
+            add!("0", "4", "6"),
+            load!("7", "{b1}"),
+            add!("1", "4", "7"),
+            load!("5", "{a1}"),
+            add!("2", "5", "6"),
+            add!("3", "5", "7"),
+            load!("4", "{a0} + 1024"),
+            add!("0", "4", "6"),
+            add!("1", "4", "7"),
+            load!("5", "{a1} + 1024"),
+            add!("2", "5", "6"),
+            add!("3", "5", "7"),
+        )
+    };
+}
+
 /// The sums begin with zeros or as they are, blocks are added in a loop, and the sums are stored.
 macro_rules! multiply {
     ($p:ident, ($($sum:literal at $from:literal to $to:literal),+), [$($step:expr),+ $(,)?]) => {{
@@ -150,26 +186,18 @@ impl Tiles {
         unsafe {
             match (p.tiles, p.whole) {
                 (1, false) => multiply!(p, ("0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64"), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a0} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
+                    one_with_upper!(),
                     load!("6", "{b0} + 1024"), add!("0", "4", "6"),
                     load!("7", "{b1} + 1024"), add!("1", "4", "7"),
                 ]),
                 (1, true) => multiply!(p, ("0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64"), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a0} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"),
+                    one_with_upper!(),
                 ]),
                 (_, false) => multiply!(p, (
                     "0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64",
                     "2" at "{from1}" to "{to1}", "3" at "{from1} + 64" to "{to1} + 64"
                 ), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
-                    load!("4", "{a0} + 1024"), add!("0", "4", "6"), add!("1", "4", "7"),
-                    load!("5", "{a1} + 1024"), add!("2", "5", "6"), add!("3", "5", "7"),
+                    two_with_upper!(),
                     load!("4", "{a0}"), load!("6", "{b0} + 1024"), add!("0", "4", "6"),
                     load!("7", "{b1} + 1024"), add!("1", "4", "7"),
                     load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
@@ -178,11 +206,7 @@ impl Tiles {
                     "0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64",
                     "2" at "{from1}" to "{to1}", "3" at "{from1} + 64" to "{to1} + 64"
                 ), [
-                    load!("4", "{a0}"), load!("6", "{b0}"), add!("0", "4", "6"),
-                    load!("7", "{b1}"), add!("1", "4", "7"),
-                    load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
-                    load!("4", "{a0} + 1024"), add!("0", "4", "6"), add!("1", "4", "7"),
-                    load!("5", "{a1} + 1024"), add!("2", "5", "6"), add!("3", "5", "7"),
+                    two_with_upper!(),
                 ]),
             }
         }
@@ -207,6 +231,24 @@ pub fn split(first: __m512, second: __m512) -> (__m512i, __m512i) {
     let first = _mm512_sub_ps(first, from_bf16(_mm512_castsi512_si256(upper)));
     let second = _mm512_sub_ps(second, from_bf16(_mm512_extracti64x4_epi64::<1>(upper)));
     (upper, to_bf16(first, second))
+}
+
+/// Writes up to 32 numbers as a line of the left side, and their lower parts [`ROWS`] lines behind; zeros fill the line up.
+///
+/// # Safety
+/// There are `count` numbers, at least one, and room for both lines; the machine has AVX-512 (F, BW) with bf16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub unsafe fn put_left(from: *const f32, count: usize, to: *mut u8) {
+    let there = u32::MAX >> (BLOCK - count.min(BLOCK));
+    // SAFETY: only numbers that are there are read; the rest is the caller's promise.
+    unsafe {
+        let first = _mm512_maskz_loadu_ps(there as u16, from);
+        let second = _mm512_maskz_loadu_ps((there >> 16) as u16, from.wrapping_add(BLOCK / 2));
+        let (upper, lower) = split(first, second);
+        _mm512_store_si512(to.cast(), upper);
+        _mm512_store_si512(to.wrapping_add(ROWS * LINE).cast(), lower);
+    }
 }
 
 /// 16 numbers and 16 more in pairs: the first ones of both, the second ones, and so on.

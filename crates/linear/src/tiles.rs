@@ -2,14 +2,11 @@
 
 use crate::layout::{BLOCK, Line};
 use crate::spare::Spare;
+use kvlab_cpu::tiles::put_left;
+pub(crate) use kvlab_cpu::tiles::{LINES, ROWS as HEIGHT};
 use std::sync::{Mutex, PoisonError};
 
 static SPARE: Spare<Line> = Spare::new();
-
-/// Rows of a tile; those of the last one that are not there are any numbers.
-pub(crate) const HEIGHT: usize = 16;
-/// Lines of a block of a tile: the upper parts of 16 rows, then the lower ones.
-pub(crate) const LINES: usize = 2 * HEIGHT;
 
 /// Rows of activations: a number is the sum of two bf16, its nearest and the nearest to what is left of it.
 pub(crate) struct Tiles {
@@ -33,10 +30,13 @@ impl Tiles {
             let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
             while let Some((tile, x)) = next() {
                 for (row, x) in x.chunks_exact(cols).enumerate() {
-                    // SAFETY: only an instruction set that has AVX-512 with bf16 asks for tiles.
-                    #[allow(unsafe_code)]
-                    unsafe {
-                        crate::kernel::tiles::split_row(x, &mut tile[row..]);
+                    for (x, lines) in x.chunks(BLOCK).zip(tile.as_chunks_mut::<LINES>().0) {
+                        let to = lines[row..].as_mut_ptr().cast();
+                        // SAFETY: only an instruction set that has AVX-512 with bf16 asks for tiles; a tile has this row.
+                        #[allow(unsafe_code)]
+                        unsafe {
+                            put_left(x.as_ptr(), x.len(), to);
+                        }
                     }
                 }
                 // Other rows are multiplied too, but nobody reads what comes out.

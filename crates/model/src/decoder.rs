@@ -289,8 +289,8 @@ impl Block {
         probe: &mut Option<&mut dyn Probe>,
         room: &mut Room,
     ) -> Result<Tensor<2>, ModelError> {
-        let attention = AttentionHalf::of(self).filter(|_| probe.is_none() && !self.parallel);
-        let x = match attention {
+        let on_slices = probe.is_none() && !self.parallel;
+        let x = match on_slices.then(|| AttentionHalf::of(self)).flatten() {
             Some(half) => half.forward(x, call, room)?,
             None => {
                 let normed = self.attention_norm.forward(x.clone()).cast(dtype);

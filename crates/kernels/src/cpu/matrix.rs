@@ -12,7 +12,7 @@ use super::simd::Simd;
 use super::simd::avx512::Avx512;
 use super::tile::ROWS;
 use super::unpack::{BF16, F16, F32, vector};
-use kvlab_cpu::tiles::{self, BLOCK, LINE, LINES, Place, Product, Tiles, in_pairs, split};
+use kvlab_cpu::tiles::{self, BLOCK, LINE, LINES, Place, Product, Tiles, in_pairs, put_left, split};
 use std::arch::x86_64::*;
 
 /// Numbers of a register.
@@ -54,29 +54,21 @@ pub unsafe fn left(rows: Queries, dim: usize, to: *mut f32) {
     let blocks = dim.div_ceil(BLOCK);
     for i in 0..rows.count {
         for block in 0..blocks {
-            let left = dim - block * BLOCK;
-            let there = u32::MAX >> (BLOCK - left.min(BLOCK));
             let from = rows.first.wrapping_add(i * rows.stride + block * BLOCK);
-            // SAFETY: only numbers that are there are read, and the caller's promise.
-            unsafe {
-                let first = _mm512_maskz_loadu_ps(there as u16, from);
-                let second = _mm512_maskz_loadu_ps((there >> 16) as u16, from.wrapping_add(LANES));
-                let (upper, lower) = split(first, second);
-                let (block, line) = (i / tiles::ROWS * blocks + block, i % tiles::ROWS);
-                _mm512_store_si512(at(to, block, line).cast(), upper);
-                _mm512_store_si512(at(to, block, tiles::ROWS + line).cast(), lower);
-            }
+            let to = at(to, i / tiles::ROWS * blocks + block, i % tiles::ROWS);
+            // SAFETY: the caller's promise.
+            unsafe { put_left(from, dim - block * BLOCK, to.cast()) };
         }
     }
 }
 
 /// Calls a loop that is compiled for each format in which rows are read where they lie.
 macro_rules! for_floats {
-    ($function:ident, $lines:ident, $($argument:expr),*) => {
+    ($function:ident, $lines:ident, $to:ident) => {
         match $lines.format {
-            F16 => $function::<F16>($lines, $($argument),*),
-            BF16 => $function::<BF16>($lines, $($argument),*),
-            _ => $function::<F32>($lines, $($argument),*),
+            F16 => $function::<F16>($lines, $to),
+            BF16 => $function::<BF16>($lines, $to),
+            _ => $function::<F32>($lines, $to),
         }
     };
 }
@@ -119,10 +111,10 @@ unsafe fn keys_of<const K: u8>(lines: Lines<'_>, to: *mut f32) {
     }
 }
 
-/// Rows as rows of the right side of a product, an even number of vectors: `[vectors][blocks of 32 rows][LINES]`.
+/// Rows as rows of the right side of a product: `[vectors, rounded up to two][blocks of 32 rows][LINES]`.
 ///
 /// # Safety
-/// As [`keys`], for an even number of vectors.
+/// As [`keys`].
 pub unsafe fn values(lines: Lines<'_>, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe { for_floats!(values_of, lines, to) }

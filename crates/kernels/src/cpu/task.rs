@@ -308,17 +308,8 @@ impl Task<'_> {
                     let sides = [queries_from.cast_const(), keys_to];
                     matrix::multiply(registers, sides, shape.key.div_ceil(BLOCK), blocks, scores, false);
                     self.weigh::<S>(tile, i * queries, sums);
-                    let values = match &rows.value {
-                        None => Lines {
-                            vectors: shape.value.div_ceil(S::LANES),
-                            ahead: Ahead::NOTHING,
-                            ..keys
-                        },
-                        Some(value) => Lines {
-                            ahead: ahead(next_rows.and_then(|rows| rows.value.as_ref()), 1),
-                            ..self.lines::<S>((value, 1), tile, head, &factors[1], values_unpacked)
-                        },
-                    };
+                    let soon = ahead(next_rows.and_then(|rows| rows.value.as_ref()), 1);
+                    let values = self.value_lines::<S>(rows, keys, soon, tile, head, &factors[1], values_unpacked);
                     matrix::values(values, values_to);
                     matrix::left(scores, tile.len, weights_to);
                     let sides = [weights_to.cast_const(), values_to];
@@ -378,19 +369,36 @@ impl Task<'_> {
                     );
                     continue;
                 }
-                let values = match &rows.value {
-                    None => Lines {
-                        vectors: shape.value.div_ceil(S::LANES),
-                        ahead: Ahead::NOTHING,
-                        ..keys
-                    },
-                    Some(value) => Lines {
-                        ahead: ahead(soon, 1),
-                        ..self.lines::<S>((value, 1), tile, head, &factors[1], values_unpacked)
-                    },
-                };
+                let soon = ahead(soon, 1);
+                let values = self.value_lines::<S>(rows, keys, soon, tile, head, &factors[1], values_unpacked);
                 inner::add_rows::<S>(values, memory.scores, sums);
             }
+        }
+    }
+
+    /// Where the values of a head lie: with the keys, or where [`lines`](Self::lines) puts them.
+    #[expect(clippy::too_many_arguments, reason = "what lines takes, and two more")]
+    unsafe fn value_lines<'l, S: Simd>(
+        &self,
+        rows: &Rows,
+        keys: Lines<'l>,
+        ahead: Ahead<'l>,
+        tile: &'l Tile,
+        head: usize,
+        factors: &Factors,
+        unpacked: &'l mut [usize; ROWS],
+    ) -> Lines<'l> {
+        match &rows.value {
+            None => Lines {
+                vectors: self.job.plan.shape.value.div_ceil(S::LANES),
+                ahead: Ahead::NOTHING,
+                ..keys
+            },
+            // SAFETY: the caller's promise.
+            Some(value) => Lines {
+                ahead,
+                ..unsafe { self.lines::<S>((value, 1), tile, head, factors, unpacked) }
+            },
         }
     }
 

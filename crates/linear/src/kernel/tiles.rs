@@ -4,10 +4,9 @@
 //! ([`Tiles`]).
 #![allow(unsafe_code)]
 
-use super::Part;
 use super::float::Columns;
 use super::integer::Integers;
-use crate::Format;
+use super::{Part, with_codes};
 use crate::layout::{BF16, BLOCK, F16, HALF, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
 use crate::tiles::{HEIGHT, LINES, Tiles};
@@ -43,18 +42,7 @@ trait Source {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
 pub(super) unsafe fn compute(part: &Part<'_>, x: &Tiles) {
     // SAFETY: passed on to the caller.
-    unsafe {
-        match part.weight.format() {
-            Format::F16 => all_panels::<F16>(part, x),
-            Format::BF16 => all_panels::<BF16>(part, x),
-            Format::Q4_0 => all_panels::<Q4_0>(part, x),
-            Format::Q4_1 => all_panels::<Q4_1>(part, x),
-            Format::Q8_0 => all_panels::<Q8_0>(part, x),
-            Format::Q4_K => all_panels::<Q4K>(part, x),
-            Format::Q6_K => all_panels::<Q6K>(part, x),
-            Format::F32 => unreachable!("multiplied as floats"),
-        }
-    }
+    unsafe { with_codes!(part.weight.format(), all_panels(part, x)) }
 }
 
 /// # Safety
@@ -82,7 +70,7 @@ thread_local! {
     };
 }
 
-/// What a thread works with, kept for its next part: as fresh memory it would cost as much as a tenth of the products.
+/// What a thread works with, kept for its next part: fresh memory is slow.
 #[derive(Default)]
 struct Room {
     /// `[panels][blocks][WEIGHT]`
@@ -187,25 +175,6 @@ fn put<L: Source>(out: &mut [Line; WEIGHT], i: usize, first: __m512, second: __m
         _mm512_store_si512(out[i].0.as_mut_ptr().cast(), in_pairs(upper));
         if !L::ONE {
             _mm512_store_si512(out[HALF + i].0.as_mut_ptr().cast(), in_pairs(lower));
-        }
-    }
-}
-
-/// Writes a row of activations into a tile: `out` begins with the row's first line.
-///
-/// # Safety
-/// The machine has AVX-512 (F, BW, BF16).
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub(crate) unsafe fn split_row(x: &[f32], out: &mut [Line]) {
-    for (x, out) in x.chunks(BLOCK).zip(out.chunks_mut(LINES)) {
-        let there = u32::MAX >> (BLOCK - x.len());
-        // SAFETY: only numbers that are there are read; a line has room for 32.
-        unsafe {
-            let first = _mm512_maskz_loadu_ps(there as u16, x.as_ptr());
-            let second = _mm512_maskz_loadu_ps((there >> 16) as u16, x.as_ptr().wrapping_add(HALF));
-            let (upper, lower) = split(first, second);
-            _mm512_store_si512(out[0].0.as_mut_ptr().cast(), upper);
-            _mm512_store_si512(out[HEIGHT].0.as_mut_ptr().cast(), lower);
         }
     }
 }

@@ -10,9 +10,8 @@
 mod fixed;
 mod quant;
 
-use super::Part;
-use crate::Format;
-use crate::layout::{BF16, BLOCK, F16, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use super::{Part, with_codes};
+use crate::layout::{BLOCK, Line, PANEL};
 use crate::packed::Panel;
 use crate::words::{HEIGHT, Outlier, PAIRS, Tile, WORDS, Words};
 use bytemuck::Zeroable;
@@ -52,18 +51,7 @@ trait Source {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) unsafe fn compute(part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
-    unsafe {
-        match part.weight.format() {
-            Format::F16 => all_panels::<F16>(part, x),
-            Format::BF16 => all_panels::<BF16>(part, x),
-            Format::Q4_0 => all_panels::<Q4_0>(part, x),
-            Format::Q4_1 => all_panels::<Q4_1>(part, x),
-            Format::Q8_0 => all_panels::<Q8_0>(part, x),
-            Format::Q4_K => all_panels::<Q4K>(part, x),
-            Format::Q6_K => all_panels::<Q6K>(part, x),
-            Format::F32 => unreachable!("multiplied as floats"),
-        }
-    }
+    unsafe { with_codes!(part.weight.format(), all_panels(part, x)) }
 }
 
 /// # Safety
