@@ -14,8 +14,14 @@ mod report;
 mod run;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// It asks for huge pages: weights and rows are read from end to end for each token, and with small ones the processor looks
+/// up an address every 4 KiB.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A workbench for KV caches: one set of weights through every cache, compared by bytes, time and quality.
 #[derive(Parser)]
