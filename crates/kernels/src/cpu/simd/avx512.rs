@@ -218,6 +218,6 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn prefetch(line: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) }
     }
 }
