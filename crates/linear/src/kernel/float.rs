@@ -12,8 +12,9 @@ const MANY: usize = 4;
 /// For eight rows; more would not fit the registers.
 const SOME: usize = 2;
 
-/// How far ahead of the columns in use the memory is asked for, in pairs.
-const AHEAD: usize = 96;
+/// How far ahead of the columns in use the memory is asked for, in pairs: for the second cache, and for the nearest one.
+const FAR: usize = 48;
+const NEAR: usize = 16;
 
 /// How columns become f32.
 pub(super) trait Columns: Layout {
@@ -147,14 +148,15 @@ unsafe fn some_rows<L: Columns, const P: usize, const R: usize>(
         // The first rows alone wait for the memory. Behind the end of a panel comes one that is in use; but the next are
         // as many panels further.
         if row == 0 {
-            let skip = if pair + AHEAD < pairs {
+            let skip = if pair + FAR < pairs {
                 0
             } else {
                 (P - 1) * pairs * size
             };
             for panel in panels {
                 for line in 0..size / 64 {
-                    _mm_prefetch::<_MM_HINT_T0>(panel.wrapping_add((pair + AHEAD) * size + skip + line * 64).cast());
+                    _mm_prefetch::<_MM_HINT_T1>(panel.wrapping_add((pair + FAR) * size + skip + line * 64).cast());
+                    _mm_prefetch::<_MM_HINT_T0>(panel.wrapping_add((pair + NEAR) * size + line * 64).cast());
                 }
             }
         }
