@@ -4,6 +4,7 @@ use crate::kernel::{Input, Part, compute};
 use crate::output::Output;
 use crate::{LinearError, Packed};
 use kvlab_cpu::Isa;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Less work than this, in bytes of weights times rows, is not worth a second thread.
@@ -48,22 +49,15 @@ pub(crate) fn apply_with(
         kvlab_cpu::threads()
     };
     let panels: usize = weights.iter().map(|w| w.panels()).sum();
-    // Even, since kernels take two panels at a time.
-    let share = panels.div_ceil(threads * if threads == 1 { 1 } else { SHARES });
-    let share = share.next_multiple_of(2);
-    let next = AtomicUsize::new(0);
-    let work = |_: usize| {
-        loop {
-            let first = next.fetch_add(share, Ordering::Relaxed);
-            if first >= panels {
-                return;
-            }
+    let shares = Shares::new(panels, threads);
+    let work = |thread: usize| {
+        while let Some(share) = shares.next(thread) {
             // Counted over all weights: the part of this share that is in each.
-            let (mut before, end) = (0, (first + share).min(panels));
+            let mut before = 0;
             for (weight, out) in weights.iter().zip(&outputs) {
                 let own = before..before + weight.panels();
                 before = own.end;
-                let panels = first.max(own.start)..end.min(own.end);
+                let panels = share.start.max(own.start)..share.end.min(own.end);
                 if !panels.is_empty() {
                     let panels = panels.start - own.start..panels.end - own.start;
                     // SAFETY: the counter gives every panel out once, each weight has an output of its own, and the input
@@ -82,6 +76,34 @@ pub(crate) fn apply_with(
         kvlab_cpu::run(&work)
     }
     Ok(())
+}
+
+/// Panels, given out share by share: each thread has a range of its own, so that it reads on where it was, and then helps the
+/// others.
+struct Shares {
+    /// The next panel of each range, and its end.
+    ranges: Vec<(AtomicUsize, usize)>,
+    share: usize,
+}
+
+impl Shares {
+    fn new(panels: usize, threads: usize) -> Self {
+        // Even, since kernels take two panels at a time.
+        let cut = |thread: usize| (panels * thread / threads).next_multiple_of(2).min(panels);
+        let share = panels.div_ceil(threads * if threads == 1 { 1 } else { SHARES });
+        Self {
+            ranges: (0..threads).map(|t| (AtomicUsize::new(cut(t)), cut(t + 1))).collect(),
+            share: share.next_multiple_of(2),
+        }
+    }
+
+    fn next(&self, thread: usize) -> Option<Range<usize>> {
+        let ranges = self.ranges.iter().cycle().skip(thread).take(self.ranges.len());
+        let mut shares = ranges.map(|(next, end)| (next.fetch_add(self.share, Ordering::Relaxed), *end));
+        shares
+            .find(|(first, end)| first < end)
+            .map(|(first, end)| first..end.min(first + self.share))
+    }
 }
 
 /// The number of tokens.

@@ -148,11 +148,7 @@ unsafe fn some_rows<L: Columns, const P: usize, const R: usize>(
         // The first rows alone wait for the memory. Behind the end of a panel comes one that is in use; but the next are
         // as many panels further.
         if row == 0 {
-            let skip = if pair + FAR < pairs {
-                0
-            } else {
-                (P - 1) * pairs * size
-            };
+            let skip = if pair + FAR < pairs { 0 } else { (P - 1) * pairs * size };
             for panel in panels {
                 for line in 0..size / 64 {
                     _mm_prefetch::<_MM_HINT_T1>(panel.wrapping_add((pair + FAR) * size + skip + line * 64).cast());
