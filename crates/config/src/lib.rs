@@ -37,7 +37,7 @@ mod problem;
 mod section;
 mod source;
 
-pub use backend::BackendConfig;
+pub use backend::{BackendConfig, MatmulPrecision};
 pub use cache::{Axis, CacheConfig, CodecSpec, LayerOverride};
 pub use capacity::{Capacity, CapacityError};
 pub use device::{Device, DeviceError};

@@ -35,6 +35,17 @@ pub struct Place {
     pub stride: usize,
 }
 
+/// What of the numbers is multiplied; lower parts that are not are not read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Parts {
+    /// Upper and lower parts of both sides: three products.
+    Both,
+    /// The right side has upper parts only: two.
+    Left,
+    /// The upper parts: one.
+    Upper,
+}
+
 /// Sums of products: one tile or two of the left side, by 16 rows, times two of the right side, by 16 columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
@@ -46,8 +57,8 @@ pub struct Product {
     pub left: [*const u8; 2],
     /// `[blocks][LINES]` of each: a line has the numbers of two rows, in pairs.
     pub right: [*const u8; 2],
-    /// Whether the numbers of the right side have no lower parts.
-    pub whole: bool,
+    /// What of the numbers counts.
+    pub parts: Parts,
     /// What the sums are added to; nothing, if they begin here.
     pub sums: Option<Place>,
     /// Where they go.
@@ -77,8 +88,9 @@ macro_rules! add {
     };
 }
 
-/// Both parts of one tile, or of two, times the upper parts of the right side. The upper part of one is left in register 4.
-macro_rules! one_with_upper {
+/// The upper parts of one tile, or of two, times those of the right side, which stay in registers 6 and 7; that of one tile stays
+/// in register 4.
+macro_rules! one_upper {
     () => {
         concat!(
             load!("4", "{a0}"),
@@ -86,13 +98,10 @@ macro_rules! one_with_upper {
             add!("0", "4", "6"),
             load!("7", "{b1}"),
             add!("1", "4", "7"),
-            load!("5", "{a0} + 1024"),
-            add!("0", "5", "6"),
-            add!("1", "5", "7"),
         )
     };
 }
-macro_rules! two_with_upper {
+macro_rules! two_upper {
     () => {
         concat!(
             load!("4", "{a0}"),
@@ -103,6 +112,19 @@ macro_rules! two_with_upper {
             load!("5", "{a1}"),
             add!("2", "5", "6"),
             add!("3", "5", "7"),
+        )
+    };
+}
+
+/// The lower parts of one tile, or of two, times the upper parts in registers 6 and 7.
+macro_rules! one_lower {
+    () => {
+        concat!(load!("5", "{a0} + 1024"), add!("0", "5", "6"), add!("1", "5", "7"))
+    };
+}
+macro_rules! two_lower {
+    () => {
+        concat!(
             load!("4", "{a0} + 1024"),
             add!("0", "4", "6"),
             add!("1", "4", "7"),
@@ -155,6 +177,20 @@ macro_rules! multiply {
     }};
 }
 
+macro_rules! one {
+    ($p:ident, $steps:tt) => {
+        multiply!($p, ("0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64"), $steps)
+    };
+}
+macro_rules! two {
+    ($p:ident, $steps:tt) => {
+        multiply!($p, (
+            "0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64",
+            "2" at "{from1}" to "{to1}", "3" at "{from1} + 64" to "{to1} + 64"
+        ), $steps)
+    };
+}
+
 impl Tiles {
     /// Sets them up.
     ///
@@ -184,30 +220,41 @@ impl Tiles {
         debug_assert!(p.blocks > 0 && (1..=2).contains(&p.tiles));
         // SAFETY: the caller's promise; the registers are set up.
         unsafe {
-            match (p.tiles, p.whole) {
-                (1, false) => multiply!(p, ("0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64"), [
-                    one_with_upper!(),
-                    load!("6", "{b0} + 1024"), add!("0", "4", "6"),
-                    load!("7", "{b1} + 1024"), add!("1", "4", "7"),
-                ]),
-                (1, true) => multiply!(p, ("0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64"), [
-                    one_with_upper!(),
-                ]),
-                (_, false) => multiply!(p, (
-                    "0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64",
-                    "2" at "{from1}" to "{to1}", "3" at "{from1} + 64" to "{to1} + 64"
-                ), [
-                    two_with_upper!(),
-                    load!("4", "{a0}"), load!("6", "{b0} + 1024"), add!("0", "4", "6"),
-                    load!("7", "{b1} + 1024"), add!("1", "4", "7"),
-                    load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"),
-                ]),
-                (_, true) => multiply!(p, (
-                    "0" at "{from0}" to "{to0}", "1" at "{from0} + 64" to "{to0} + 64",
-                    "2" at "{from1}" to "{to1}", "3" at "{from1} + 64" to "{to1} + 64"
-                ), [
-                    two_with_upper!(),
-                ]),
+            match p.tiles {
+                1 => match p.parts {
+                    Parts::Both => one!(
+                        p,
+                        [
+                            one_upper!(),
+                            one_lower!(),
+                            load!("6", "{b0} + 1024"),
+                            add!("0", "4", "6"),
+                            load!("7", "{b1} + 1024"),
+                            add!("1", "4", "7"),
+                        ]
+                    ),
+                    Parts::Left => one!(p, [one_upper!(), one_lower!()]),
+                    Parts::Upper => one!(p, [one_upper!()]),
+                },
+                _ => match p.parts {
+                    Parts::Both => two!(
+                        p,
+                        [
+                            two_upper!(),
+                            two_lower!(),
+                            load!("4", "{a0}"),
+                            load!("6", "{b0} + 1024"),
+                            add!("0", "4", "6"),
+                            load!("7", "{b1} + 1024"),
+                            add!("1", "4", "7"),
+                            load!("5", "{a1}"),
+                            add!("2", "5", "6"),
+                            add!("3", "5", "7"),
+                        ]
+                    ),
+                    Parts::Left => two!(p, [two_upper!(), two_lower!()]),
+                    Parts::Upper => two!(p, [two_upper!()]),
+                },
             }
         }
     }

@@ -3,9 +3,9 @@
 use crate::text::{ChatTemplate, GgufVocab, StopSet, Tokenizer};
 use crate::{CachePlan, Engine, EngineError, OpenDevice, device, free_memory, hub, registry};
 use burn::tensor::{DType, Device};
-use kvlab_config::{ModelConfig, ModelOrigin, ModelSource, Tokenizer as Named, Weights};
+use kvlab_config::{MatmulPrecision, ModelConfig, ModelOrigin, ModelSource, Tokenizer as Named, Weights};
 use kvlab_core::{Adaptation, Bytes};
-use kvlab_model::{BuildOptions, Decoder, DecoderSpec};
+use kvlab_model::{BuildOptions, Decoder, DecoderSpec, Precision};
 use kvlab_weights::{Checkpoint, GgufTokenizer, TokenizerSource};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -155,6 +155,7 @@ impl Pool {
                     dtype,
                     adaptations: plan.adaptations,
                     packed: config.model.weights == Weights::Native,
+                    precision: precision(config.backend.matmul_precision),
                     allow_unused: config.model.allow_unused,
                 };
                 let decoder = Arc::new(origin.decoder(&options, progress)?);
@@ -213,9 +214,21 @@ fn key(config: &ModelConfig, origin: &Origin, adaptations: &[Adaptation]) -> Str
         )
     });
     format!(
-        "{:?} {:?} {} {} {changed_by:?}",
-        config.model.origin, config.model.weights, origin.fingerprint, config.backend.device
+        "{:?} {:?} {} {} {:?} {changed_by:?}",
+        config.model.origin,
+        config.model.weights,
+        origin.fingerprint,
+        config.backend.device,
+        config.backend.matmul_precision
     )
+}
+
+fn precision(named: MatmulPrecision) -> Precision {
+    match named {
+        MatmulPrecision::Highest => Precision::Highest,
+        MatmulPrecision::High => Precision::High,
+        MatmulPrecision::Medium => Precision::Medium,
+    }
 }
 
 fn dtype(weights: Weights, device: &OpenDevice) -> Result<DType, EngineError> {

@@ -23,7 +23,7 @@ use crate::output::Output;
 use crate::tiles::Tiles;
 #[cfg(target_arch = "x86_64")]
 use crate::words::Words;
-use crate::{Format, Packed};
+use crate::{Format, Packed, Precision};
 use kvlab_cpu::Isa;
 use std::ops::Range;
 
@@ -75,7 +75,7 @@ enum Way {
 fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
     if isa < Isa::Avx512 || weight.format() == Format::F32 {
         Way::Floats
-    } else if rows >= MANY && !weight.is_exact() {
+    } else if rows >= MANY && weight.precision() < Precision::Highest {
         if isa >= Isa::Amx { Way::Tiles } else { Way::Words }
     } else if is_float(weight.format()) {
         Way::Floats

@@ -40,7 +40,7 @@ mod words;
 pub use apply::apply;
 pub use error::LinearError;
 pub use format::Format;
-pub use packed::Packed;
+pub use packed::{Packed, Precision};
 pub use rows::{add, rms_norm, rotate, silu_product};
 
 #[cfg(test)]

@@ -7,6 +7,20 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+/// How closely many rows are multiplied ([`apply`](crate::apply()); up to 15 rows, and on processors without AVX-512, always as
+/// closely as f32). The names are torch's (`set_float32_matmul_precision`).
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Precision {
+    /// Numbers of 8 bits (bf16) with AMX, as torch multiplies bf16: nearly twice as fast as [`High`](Self::High). Without it, as
+    /// `High`.
+    Medium,
+    /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32.
+    #[default]
+    High,
+    /// f32.
+    Highest,
+}
+
 /// A weight `[rows, cols]`, outputs by inputs, packed.
 #[derive(Clone)]
 pub struct Packed {
@@ -15,7 +29,7 @@ pub struct Packed {
     cols: usize,
     codes: Vec<Line>,
     scales: Vec<Line>,
-    exact: bool,
+    precision: Precision,
 }
 
 /// Calls a function that is generic over a layout with the one of a format.
@@ -61,22 +75,21 @@ impl Packed {
             cols,
             codes: zeros(code_lines),
             scales: zeros(scale_lines),
-            exact: false,
+            precision: Precision::default(),
         };
         with_layout!(format, fill(&mut packed, bytes));
         Ok(packed)
     }
 
-    /// The same weight, which is multiplied as closely as f32 by any number of rows. Otherwise, on some processors,
-    /// [many rows](crate::apply()) are rounded to 16 bits.
+    /// The same weight, multiplied like this.
     #[must_use]
-    pub fn exact(self) -> Self {
-        Self { exact: true, ..self }
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
-    /// Whether it is [`exact`](Self::exact).
-    pub fn is_exact(&self) -> bool {
-        self.exact
+    /// How it is multiplied.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// The format of the numbers.

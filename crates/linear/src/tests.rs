@@ -1,7 +1,7 @@
 //! Every format on every instruction set of this machine, against a dot product in f64 of what `kvlab-weights` unpacks.
 
 use crate::apply::apply_with;
-use crate::{Format, LinearError, Packed, apply};
+use crate::{Format, LinearError, Packed, Precision, apply};
 use kvlab_cpu::Isa;
 use kvlab_weights::{Dtype, blocks};
 
@@ -101,10 +101,18 @@ struct Rounding {
 fn rounding(isa: Isa, weight: &Packed, tokens: usize) -> Rounding {
     let floats = matches!(weight.format(), Format::F16 | Format::BF16);
     let none = Rounding::default();
-    match (isa >= Isa::Avx512, tokens >= MANY && !weight.is_exact()) {
+    match (
+        isa >= Isa::Avx512,
+        tokens >= MANY && weight.precision() < Precision::Highest,
+    ) {
         (false, _) => none,
         _ if weight.format() == Format::F32 => none,
         // Three parts of 2^-18 at most: what is left of two sums of two bf16, and the product of the lower ones.
+        // Half of the last of eight bits, of both.
+        (true, true) if isa >= Isa::Amx && weight.precision() == Precision::Medium => Rounding {
+            both: 2.0 / f64::from(1 << 8),
+            ..none
+        },
         (true, true) if isa >= Isa::Amx => Rounding {
             both: 3.0 / f64::from(1 << 18),
             ..none

@@ -11,6 +11,7 @@ use crate::source::{CheckpointSource, RandomSource};
 use crate::{DecoderSpec, ModelError};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use kvlab_core::{Adaptation, LayerId, Step, TokenId};
+use kvlab_linear::Precision;
 use kvlab_weights::Checkpoint;
 
 /// Where and how to build a decoder.
@@ -26,6 +27,8 @@ pub struct BuildOptions {
     /// On the processor and with activations in f32: keep weights in the format of the file where there are kernels
     /// for it (F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K) and nothing but the order of their rows changes.
     pub packed: bool,
+    /// How closely prompts are multiplied with packed weights.
+    pub precision: Precision,
     /// Load a file even if it holds tensors that this model never reads.
     pub allow_unused: bool,
 }
@@ -38,6 +41,7 @@ impl BuildOptions {
             dtype: DType::F32,
             adaptations: Vec::new(),
             packed: false,
+            precision: Precision::default(),
             allow_unused: false,
         }
     }

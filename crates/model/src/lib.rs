@@ -45,6 +45,7 @@ pub use attention::LatentMode;
 pub use decoder::{BuildOptions, Decoder, LayerOutput, Probe, Stage, Wanted};
 pub use error::ModelError;
 pub use families::{AttentionNames, ExpertNames, ExpertStorage, Names, supported_families};
+pub use kvlab_linear::Precision;
 pub use rope::{RopePairs, RopePlan, RopeScaling};
 pub use spec::{
     Activation, AttentionKind, AttentionPlan, DecoderSpec, ExpertsPlan, FeedForwardPlan, GroupPlan, LatentPlan,

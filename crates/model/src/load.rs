@@ -119,7 +119,7 @@ pub(crate) fn build(
     if !matches!(options.dtype, DType::F32 | DType::F16 | DType::BF16) {
         return Err(ModelError::Dtype(format!("{:?}", options.dtype)));
     }
-    let place = Place::new(options.device.clone(), options.dtype);
+    let place = Place::new(options);
     let ropes = rope_tables(&spec, source, &place)?;
     let total = spec.tensors().len();
     let mut reader = Reader {

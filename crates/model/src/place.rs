@@ -1,11 +1,11 @@
 //! Where weights are put, and in what number format.
 
-use crate::ModelError;
 use crate::host::PackedRows;
 use crate::linear::Weight;
+use crate::{BuildOptions, ModelError};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use kvlab_core::Matrix;
-use kvlab_linear::{Format, Packed};
+use kvlab_linear::{Format, Packed, Precision};
 use kvlab_weights::Dtype;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,14 +14,16 @@ use std::sync::Arc;
 pub(crate) struct Place {
     pub(crate) device: Device,
     pub(crate) dtype: DType,
+    precision: Precision,
     bytes: Cell<u64>,
 }
 
 impl Place {
-    pub(crate) fn new(device: Device, dtype: DType) -> Self {
+    pub(crate) fn new(options: &BuildOptions) -> Self {
         Self {
-            device,
-            dtype,
+            device: options.device.clone(),
+            dtype: options.dtype,
+            precision: options.precision,
             bytes: Cell::new(0),
         }
     }
@@ -67,7 +69,7 @@ impl Place {
         let format = format(rows.dtype).ok_or_else(|| ModelError::Dtype(rows.dtype.to_string()))?;
         let packed = Packed::new(format, rows.rows, rows.cols, &rows.bytes)?;
         self.count(packed.bytes());
-        Ok(Weight::Packed(Arc::new(packed)))
+        Ok(Weight::Packed(Arc::new(packed.with_precision(self.precision))))
     }
 }
 

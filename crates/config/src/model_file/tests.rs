@@ -6,7 +6,7 @@ mod sets;
 
 use super::*;
 use crate::known::TEST;
-use crate::{Axis, Capacity, CodecSpec, Device, ModelOrigin, Tokenizer, Weights};
+use crate::{Axis, Capacity, CodecSpec, Device, MatmulPrecision, ModelOrigin, Tokenizer, Weights};
 
 const MINIMAL: &str = "schema = 1\nname = \"m\"\n[model]\npath = \"m.gguf\"\n";
 
@@ -128,9 +128,12 @@ fn fills_in_defaults() {
         config.backend,
         BackendConfig {
             device: Device::Cpu,
-            threads: None
+            threads: None,
+            matmul_precision: MatmulPrecision::High,
         }
     );
+    let medium = parse_with(MINIMAL, &["backend.matmul_precision=medium"]).unwrap();
+    assert_eq!(medium.backend.matmul_precision, MatmulPrecision::Medium);
     assert_eq!(config.generate.max_new_tokens, 64);
     let swa = parse_with(MINIMAL, &["cache.variant=swa"]).unwrap();
     assert_eq!((swa.cache.window, swa.cache.sinks), (None, Some(0)));
@@ -177,7 +180,7 @@ fn the_printed_config_loads_to_the_same() {
 
 #[test]
 fn reports_all_problems_of_a_file_in_its_order() {
-    let text = "schema = 1\nname = \"m\"\nnmae = 2\n[model]\npath = \"m.gguf\"\nseed = 1\nweights = \"q4_0\"\n\n[cache]\nvariant = \"gqa\"\n  windwo = 1\nwindow = 64\nkey = \"int-8\"\ncapacity = 0\nsequences = -1\n[backend]\ndevice = \"gpu\"\nthreads = 0\n[generate]\ntop_p = 1.5\n";
+    let text = "schema = 1\nname = \"m\"\nnmae = 2\n[model]\npath = \"m.gguf\"\nseed = 1\nweights = \"q4_0\"\n\n[cache]\nvariant = \"gqa\"\n  windwo = 1\nwindow = 64\nkey = \"int-8\"\ncapacity = 0\nsequences = -1\n[backend]\ndevice = \"gpu\"\nthreads = 0\nmatmul_precision = \"low\"\n[generate]\ntop_p = 1.5\n";
     let expect = [
         "3:1: unknown key `nmae` (did you mean `name`? known: schema, name, model, cache, backend, generate)",
         "6:1: `model.seed` has no effect: `model.path` brings its own weights; a seed belongs to `[model.geometry]` (remove the key)",
@@ -189,7 +192,8 @@ fn reports_all_problems_of_a_file_in_its_order() {
         "15:13: `cache.sequences` must be a whole number of at least 1, and is -1",
         "17:10: `backend.device`: unknown device `gpu`: one of cpu, wgpu, wgpu:N, cuda, cuda:N",
         "18:11: `backend.threads` must be a whole number of at least 1, and is 0",
-        "20:9: `generate.top_p` must be a number above 0 and at most 1, and is 1.5",
+        "19:20: `backend.matmul_precision` is \"low\", which is not known (one of: highest, high, medium)",
+        "21:9: `generate.top_p` must be a number above 0 and at most 1, and is 1.5",
     ];
     assert_eq!(shown(parse_with(text, &[])), expect);
     let errors = parse_with(text, &[]).unwrap_err();

@@ -12,7 +12,7 @@ use super::simd::Simd;
 use super::simd::avx512::Avx512;
 use super::tile::ROWS;
 use super::unpack::{BF16, F16, F32, vector};
-use kvlab_cpu::tiles::{self, BLOCK, LINE, LINES, Place, Product, Tiles, in_pairs, put_left, split};
+use kvlab_cpu::tiles::{self, BLOCK, LINE, LINES, Parts, Place, Product, Tiles, in_pairs, put_left, split};
 use std::arch::x86_64::*;
 
 /// Numbers of a register.
@@ -175,7 +175,7 @@ pub unsafe fn multiply(
                     tiles: (all - first).min(2),
                     left: [tile(left, first), tile(left, first + 1)],
                     right: [tile(right, 2 * pair), tile(right, 2 * pair + 1)],
-                    whole: false,
+                    parts: Parts::Both,
                     sums: add.then_some(place),
                     to: place,
                 });

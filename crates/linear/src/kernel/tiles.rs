@@ -7,11 +7,12 @@
 use super::float::Columns;
 use super::integer::Integers;
 use super::{Part, with_codes};
+use crate::Precision;
 use crate::layout::{BF16, BLOCK, F16, HALF, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
 use crate::tiles::{HEIGHT, LINES, Tiles};
 use bytemuck::Zeroable;
-use kvlab_cpu::tiles::{Place, Product, Tiles as Registers, in_pairs, split};
+use kvlab_cpu::tiles::{Parts, Place, Product, Tiles as Registers, in_pairs, split};
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
@@ -30,11 +31,11 @@ trait Source {
     /// Whether a number is one bf16, and so has no lower part.
     const ONE: bool;
 
-    /// Writes the numbers of a block: [`put`] for each pair of columns.
+    /// Writes the numbers of a block: [`put`] for each pair of columns. If `UPPER`, lower parts are left out.
     ///
     /// # Safety
     /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ, BF16).
-    unsafe fn unpack(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]);
+    unsafe fn unpack<const UPPER: bool>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]);
 }
 
 /// # Safety
@@ -56,7 +57,13 @@ unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Tiles) {
     for first in part.panels.clone().step_by(GROUP) {
         let panels = first..part.panels.end.min(first + GROUP);
         // SAFETY: passed on to the caller.
-        unsafe { some_panels::<L>(part, panels, &mut room, x, &registers) };
+        unsafe {
+            match (part.weight.precision(), L::ONE) {
+                (Precision::Medium, _) => some_panels::<L, true>(part, panels, &mut room, x, &registers, Parts::Upper),
+                (_, true) => some_panels::<L, true>(part, panels, &mut room, x, &registers, Parts::Left),
+                (_, false) => some_panels::<L, false>(part, panels, &mut room, x, &registers, Parts::Both),
+            }
+        }
     }
     ROOM.set(room);
 }
@@ -85,12 +92,13 @@ struct Room {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn some_panels<L: Source>(
+unsafe fn some_panels<L: Source, const UPPER: bool>(
     part: &Part<'_>,
     panels: Range<usize>,
     room: &mut Room,
     x: &Tiles,
     registers: &Registers,
+    parts: Parts,
 ) {
     let even = panels.len().next_multiple_of(TWO);
     let all = part.weight.cols().div_ceil(BLOCK);
@@ -106,7 +114,7 @@ unsafe fn some_panels<L: Source>(
         for (panel, weights) in panels.clone().zip(weights.chunks_exact_mut(blocks.len() * WEIGHT)) {
             for (block, out) in blocks.clone().zip(weights.as_chunks_mut().0) {
                 // SAFETY: passed on to the caller.
-                unsafe { L::unpack(part.weight.panel(panel), block, out) };
+                unsafe { L::unpack::<UPPER>(part.weight.panel(panel), block, out) };
             }
         }
         for (i, sums) in sums.chunks_mut(TWO * even * HEIGHT).enumerate() {
@@ -147,7 +155,7 @@ unsafe fn some_panels<L: Source>(
                         tiles,
                         left: a.map(|a| a.as_ptr().cast()),
                         right: [weights.as_ptr(), weights[blocks.len() * WEIGHT..].as_ptr()].map(<*const Line>::cast),
-                        whole: L::ONE,
+                        parts,
                         sums: (first > 0).then_some(sums_here),
                         to: direct.unwrap_or(sums_here),
                     });
@@ -168,12 +176,12 @@ unsafe fn some_panels<L: Source>(
 /// Writes columns `2 i` and `2 i + 1` of a block, side by side.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-fn put<L: Source>(out: &mut [Line; WEIGHT], i: usize, first: __m512, second: __m512) {
+fn put<const UPPER: bool>(out: &mut [Line; WEIGHT], i: usize, first: __m512, second: __m512) {
     let (upper, lower) = split(first, second);
     // SAFETY: a line has room for 32 numbers.
     unsafe {
         _mm512_store_si512(out[i].0.as_mut_ptr().cast(), in_pairs(upper));
-        if !L::ONE {
+        if !UPPER {
             _mm512_store_si512(out[HALF + i].0.as_mut_ptr().cast(), in_pairs(lower));
         }
     }
@@ -185,7 +193,7 @@ fn put<L: Source>(out: &mut [Line; WEIGHT], i: usize, first: __m512, second: __m
 /// As [`Source::unpack`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn quantised<L: Integers + Source>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
+unsafe fn quantised<L: Integers, const UPPER: bool>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
     assert!(panel.codes.len() >= (block + 1) * L::CODES);
     // SAFETY: the codes are there, as are the scales of every block.
     let (codes, (scales, minimum)) = unsafe {
@@ -208,7 +216,7 @@ unsafe fn quantised<L: Integers + Source>(panel: Panel<'_>, block: usize, out: &
         for (i, [first, second]) in columns.as_chunks().0.iter().enumerate() {
             let first = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*first), scale, least);
             let second = _mm512_fmadd_ps(_mm512_cvtepi32_ps(*second), scale, least);
-            put::<L>(out, 2 * four + i, first, second);
+            put::<UPPER>(out, 2 * four + i, first, second);
         }
     }
 }
@@ -219,12 +227,12 @@ unsafe fn quantised<L: Integers + Source>(panel: Panel<'_>, block: usize, out: &
 /// As [`Source::unpack`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn floats<L: Columns + Source>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
+unsafe fn floats<L: Columns, const UPPER: bool>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
     assert!(panel.codes.len() >= (block + 1) * L::CODES);
     for i in 0..HALF {
         // SAFETY: the codes are there.
         let [first, second] = unsafe { L::pair(panel.codes.as_ptr().add(block * L::CODES).cast(), i) };
-        put::<L>(out, i, first, second);
+        put::<UPPER>(out, i, first, second);
     }
 }
 
@@ -234,9 +242,9 @@ macro_rules! source {
             const ONE: bool = $one;
 
             #[inline(always)]
-            unsafe fn unpack(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
+            unsafe fn unpack<const UPPER: bool>(panel: Panel<'_>, block: usize, out: &mut [Line; WEIGHT]) {
                 // SAFETY: passed on to the caller.
-                unsafe { $unpack::<Self>(panel, block, out) }
+                unsafe { $unpack::<Self, UPPER>(panel, block, out) }
             }
         }
     };

@@ -1,6 +1,6 @@
 //! Many tokens: what 16 bits make of them, and where they could fail.
 
-use super::{Case, Format, Isa, Packed, Random, activations, apply_with, case, check, dtype};
+use super::{Case, Format, Isa, Packed, Precision, Random, activations, apply_with, case, check, dtype};
 use kvlab_weights::blocks;
 
 const QUANTISED: [Format; 5] = [Format::Q4_0, Format::Q4_1, Format::Q8_0, Format::Q4_K, Format::Q6_K];
@@ -55,9 +55,30 @@ fn sixteen_bits_are_as_close_as_they_can_be() {
             };
             let error = relative_error(isa, &case, &x);
             assert!(error < allowed, "{isa}, {format}: {error:.1e}");
-            case.packed = case.packed.exact();
+            case.packed = case.packed.with_precision(Precision::Highest);
             let error = relative_error(isa, &case, &x);
-            assert!(error < 1e-6, "{isa}, {format}, exact: {error:.1e}");
+            assert!(error < 1e-6, "{isa}, {format}, highest: {error:.1e}");
+        }
+    }
+}
+
+/// bf16 has 8 bits: an error of 2^-9 / sqrt(3) of a number, about, and of a weight as much. What has no AMX takes no notice.
+#[test]
+fn medium_is_bf16_where_there_are_tiles() {
+    let mut random = Random(3);
+    let x: Vec<f32> = (0..40 * 1024).map(|_| normal(&mut random)).collect();
+    for isa in Isa::available() {
+        for format in Format::ALL {
+            let mut case = case(format, 72, 1024, 9);
+            let high = multiply(isa, &case.packed, &x);
+            case.packed = case.packed.with_precision(Precision::Medium);
+            let error = relative_error(isa, &case, &x);
+            if isa >= Isa::Amx && format != Format::F32 {
+                assert!((3e-4..3e-3).contains(&error), "{isa}, {format}: {error:.1e}");
+            } else {
+                assert_eq!(multiply(isa, &case.packed, &x), high, "{isa}, {format}");
+            }
+            check(isa, &case, &x, &multiply(isa, &case.packed, &x));
         }
     }
 }
@@ -174,7 +195,7 @@ fn exact_weights_beside_others() {
     for isa in Isa::available() {
         for format in QUANTISED.into_iter().chain([Format::F16]) {
             let (one, mut other) = (case(format, 40, 256, 1), case(format, 24, 256, 2));
-            other.packed = other.packed.exact();
+            other.packed = other.packed.with_precision(Precision::Highest);
             let (mut a, mut b) = (vec![f32::NAN; 33 * 40], vec![f32::NAN; 33 * 24]);
             apply_with(isa, &[&one.packed, &other.packed], &x, &mut [&mut a, &mut b]).unwrap();
             check(isa, &one, &x, &a);
