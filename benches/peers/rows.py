@@ -63,11 +63,20 @@ class Row:
     note: str = field(default="", compare=False)
 
 
-def against(model: str, weights: str, work: Work, cache: str, torch: tuple[str, ...] = (), goals: dict | None = None) -> Row:
-    """kvlab against the others on the same file."""
+def against(
+    model: str,
+    weights: str,
+    work: Work,
+    cache: str,
+    torch: tuple[str, ...] = (),
+    goals: dict | None = None,
+    precision: str | None = None,
+) -> Row:
+    """kvlab against the others on the same file; with a `precision`, with that `backend.matmul_precision`."""
     ours, theirs = CACHES[cache]
     file = f"{model}.{weights}"
-    entries = [Entry("kvlab", "kvlab", file, work, ours)]
+    sets = (f"backend.matmul_precision={precision}",) if precision else ()
+    entries = [Entry("kvlab", "kvlab", file, work, ours, sets)]
     if work.kind != "none":
         entries.append(Entry("llama.cpp", "llama.cpp", file, work, theirs))
     entries += [Entry(f"torch {dtype}", "torch", file, work, dtype) for dtype in torch]
@@ -77,6 +86,7 @@ def against(model: str, weights: str, work: Work, cache: str, torch: tuple[str, 
     kind = "memory" if work.kind == "memory" else "speed"
     ratios = [Ratio("kvlab", other.label, goals.get(other.label), kind) for other in entries[1:]]
     name = f"{model}/{weights}/{work}/{'none' if work.kind == 'none' else cache}"
+    name += f"/{precision}" if precision else ""
     return Row(name, tuple(entries), tuple(ratios), kind)
 
 
@@ -113,6 +123,8 @@ def table(n_gen: int = 128) -> list[Row]:
         against(s, "Q8_0", pp512, "f16"),
         against(s, "F16", pp512, "f16", both, llama(2.3)),
         against(s, "BF16", pp512, "f16", ("bf16",), llama(2.3)),
+        against(s, "Q4_0", pp512, "f16", goals=llama(1.7), precision="medium"),
+        against(s, "BF16", pp512, "f16", ("bf16",), llama(2.3), "medium"),
         against(s, "Q4_1", pp2048, "f16"),
         against(s, "Q4_1", pp2048, "8bit"),
         against(s, "Q4_1", pp2048, "4bit"),
@@ -155,6 +167,8 @@ def table(n_gen: int = 128) -> list[Row]:
         against(b, "Q8_0", pp512, "f16"),
         against(b, "F16", pp512, "f16", ("bf16",), {"torch bf16": 1.3}),
         against(b, "BF16", pp512, "f16", ("bf16",), {"torch bf16": 1.3}),
+        against(b, "Q4_0", pp512, "f16", goals=llama(1.6), precision="medium"),
+        against(b, "BF16", pp512, "f16", ("bf16",), {"torch bf16": 1.3}, "medium"),
         against(b, "Q4_0", tg[0], "f16", goals=llama(1.1)),
         against(b, "Q8_0", tg[0], "f16", goals=llama(1.1)),
         against(b, "F16", tg[0], "f16", ("bf16",), llama(1.1)),
