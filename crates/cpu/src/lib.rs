@@ -13,5 +13,5 @@ mod probe;
 pub mod tiles;
 
 pub use isa::Isa;
-pub use pool::{run, set_threads, threads};
+pub use pool::{for_each, run, set_threads, threads};
 pub use probe::{Probe, probe};

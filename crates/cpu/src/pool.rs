@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,21 @@ pub fn run(work: &(dyn Fn(usize) + Sync)) {
     if let Some(failure) = failure {
         resume_unwind(failure);
     }
+}
+
+/// Calls `work` with every part, on all threads: each takes the next part when it is done with one. A single part is the
+/// caller's.
+pub fn for_each<T>(parts: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+    if parts.size_hint().1.is_some_and(|most| most <= 1) {
+        return parts.for_each(work);
+    }
+    let parts = Mutex::new(parts);
+    run(&|_| {
+        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some(part) = next() {
+            work(part);
+        }
+    });
 }
 
 /// Does the work with these workers; what the first panic said, if there was one.

@@ -2,7 +2,6 @@
 
 use crate::layout::{BLOCK, HALF};
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
 
 /// Rows of activations in f32, their columns filled up to whole blocks with zeros.
 pub(crate) struct Floats<'a> {
@@ -72,17 +71,11 @@ impl Codes {
     pub(crate) fn new(x: &[f32], cols: usize, quantise: impl Fn(&[f32], &mut [CodeBlock]) + Sync) -> Self {
         let blocks = cols / BLOCK;
         let mut data = vec![CodeBlock::default(); x.len() / BLOCK];
-        let mut rows = data.chunks_exact_mut(blocks).zip(x.chunks_exact(cols));
+        let rows = data.chunks_exact_mut(blocks).zip(x.chunks_exact(cols));
         if x.len() < ALONE {
             rows.for_each(|(codes, x)| quantise(x, codes));
         } else {
-            let work = Mutex::new(&mut rows);
-            kvlab_cpu::run(&|_| {
-                let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-                while let Some((codes, x)) = next() {
-                    quantise(x, codes);
-                }
-            });
+            kvlab_cpu::for_each(rows, |(codes, x)| quantise(x, codes));
         }
         Self { data, blocks }
     }

@@ -5,7 +5,6 @@ use crate::{Format, LinearError};
 use bytemuck::Zeroable;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 /// How closely many rows are multiplied ([`apply`](crate::apply()); up to 15 rows, and on processors without AVX-512, always as
 /// closely as f32). The names are torch's (`set_float32_matmul_precision`).
@@ -181,14 +180,11 @@ fn fill<L: Layout>(packed: &mut Packed, bytes: &[u8]) {
     let scale_lines = packed.scales.len() / panels;
     let mut scales = packed.scales.chunks_mut(scale_lines.max(1));
     let panels = packed.codes.chunks_mut(code_lines).enumerate();
-    let work = Mutex::new(panels.map(|(panel, codes)| (panel, codes, scales.next().unwrap_or_default())));
-    kvlab_cpu::run(&|_| {
-        let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-        while let Some((panel, codes, scales)) = next() {
-            let (codes, scales) = (bytemuck::cast_slice_mut(codes), bytemuck::cast_slice_mut(scales));
-            for row in panel * PANEL..rows.min((panel + 1) * PANEL) {
-                L::pack(&bytes[row * row_bytes..][..row_bytes], row % PANEL, codes, scales);
-            }
+    let parts = panels.map(|(panel, codes)| (panel, codes, scales.next().unwrap_or_default()));
+    kvlab_cpu::for_each(parts, |(panel, codes, scales)| {
+        let (codes, scales) = (bytemuck::cast_slice_mut(codes), bytemuck::cast_slice_mut(scales));
+        for row in panel * PANEL..rows.min((panel + 1) * PANEL) {
+            L::pack(&bytes[row * row_bytes..][..row_bytes], row % PANEL, codes, scales);
         }
     });
 }

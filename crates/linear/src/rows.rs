@@ -8,7 +8,6 @@
 #![allow(unsafe_code)] // Calls of functions that need an instruction set, after a look whether it is there.
 
 use kvlab_cpu::Isa;
-use std::sync::{Mutex, PoisonError};
 
 /// Numbers that are not worth a second thread.
 const ALONE: usize = 1 << 15;
@@ -50,13 +49,7 @@ fn split(x: &[f32], out: &mut [f32], width: usize, work: impl Fn(&[f32], &mut [f
     }
     let rows = out.len() / width;
     let share = rows.div_ceil(4 * kvlab_cpu::threads()).max(1) * width;
-    let parts = Mutex::new(x.chunks(share).zip(out.chunks_mut(share)));
-    kvlab_cpu::run(&|_| {
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-        while let Some((x, out)) = next() {
-            work(x, out);
-        }
-    });
+    kvlab_cpu::for_each(x.chunks(share).zip(out.chunks_mut(share)), |(x, out)| work(x, out));
 }
 
 /// `x / sqrt(mean(x^2) + eps) * weight` for each row of `x` (Zhang and Sennrich, 2019); rows are as long as `weight`.
@@ -98,17 +91,9 @@ pub fn rotate(x: &mut [f32], dim: usize, half: usize, cos: &[f32], sin: &[f32]) 
         false => tokens.div_ceil(4 * kvlab_cpu::threads()),
     };
     let angles = cos.chunks(share * half).zip(sin.chunks(share * half));
-    let parts = Mutex::new(x.chunks_mut(share * width).zip(angles));
-    let work = |_: usize| {
-        let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
-        while let Some((x, (cos, sin))) = next() {
-            rotate_rows(x, [dim, half, cos.len() / half], cos, sin);
-        }
-    };
-    match share == tokens {
-        true => work(0),
-        false => kvlab_cpu::run(&work),
-    }
+    kvlab_cpu::for_each(x.chunks_mut(share * width).zip(angles), |(x, (cos, sin))| {
+        rotate_rows(x, [dim, half, cos.len() / half], cos, sin);
+    });
 }
 
 for_every_isa! {

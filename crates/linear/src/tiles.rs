@@ -4,7 +4,6 @@ use crate::layout::{BLOCK, Line};
 use crate::spare::Spare;
 use kvlab_cpu::tiles::put_left;
 pub(crate) use kvlab_cpu::tiles::{LINES, ROWS as HEIGHT};
-use std::sync::{Mutex, PoisonError};
 
 static SPARE: Spare<Line> = Spare::new();
 
@@ -25,21 +24,17 @@ impl Tiles {
         let tiles = data[..len]
             .chunks_exact_mut(blocks * LINES)
             .zip(x.chunks(HEIGHT * cols));
-        let work = Mutex::new(tiles);
-        kvlab_cpu::run(&|_| {
-            let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-            while let Some((tile, x)) = next() {
-                for (row, x) in x.chunks_exact(cols).enumerate() {
-                    for (x, lines) in x.chunks(BLOCK).zip(tile.as_chunks_mut::<LINES>().0) {
-                        let to = lines[row..].as_mut_ptr().cast();
-                        // SAFETY: only an instruction set that has AVX-512 with bf16 asks for tiles; a tile has this row.
-                        #[allow(unsafe_code)]
-                        unsafe {
-                            put_left(x.as_ptr(), x.len(), to);
-                        }
+        // Rows that a last tile lacks are multiplied too, but nobody reads what comes out.
+        kvlab_cpu::for_each(tiles, |(tile, x)| {
+            for (row, x) in x.chunks_exact(cols).enumerate() {
+                for (x, lines) in x.chunks(BLOCK).zip(tile.as_chunks_mut::<LINES>().0) {
+                    let to = lines[row..].as_mut_ptr().cast();
+                    // SAFETY: only an instruction set that has AVX-512 with bf16 asks for tiles; a tile has this row.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        put_left(x.as_ptr(), x.len(), to);
                     }
                 }
-                // Other rows are multiplied too, but nobody reads what comes out.
             }
         });
         Self { rows, blocks, data }

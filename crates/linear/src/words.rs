@@ -4,7 +4,6 @@ mod code;
 
 use crate::layout::BLOCK;
 use crate::spare::Spare;
-use std::sync::{Mutex, PoisonError};
 
 static SPARE: Spare<i32> = Spare::new();
 
@@ -62,16 +61,12 @@ impl Words {
             outliers: vec![Vec::new(); rows.div_ceil(HEIGHT)],
         };
         let tiles = words.data[..len].chunks_mut(HEIGHT * width).zip(&mut words.outliers);
-        let work = Mutex::new(tiles.zip(x.chunks(HEIGHT * cols)));
-        kvlab_cpu::run(&|_| {
-            let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-            while let Some(((data, outliers), x)) = next() {
-                let height = data.len() / width;
-                // SAFETY: only an instruction set that has AVX-512 asks for words.
-                #[allow(unsafe_code)]
-                unsafe {
-                    code::fill(x, cols, most, (data, height), outliers);
-                }
+        kvlab_cpu::for_each(tiles.zip(x.chunks(HEIGHT * cols)), |((data, outliers), x)| {
+            let height = data.len() / width;
+            // SAFETY: only an instruction set that has AVX-512 asks for words.
+            #[allow(unsafe_code)]
+            unsafe {
+                code::fill(x, cols, most, (data, height), outliers);
             }
         });
         words

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicUsize;
 const QUERIES: usize = 60;
 
 /// The same where they meet rows as matrices: the more of them, the less it counts that rows are unpacked.
-const MATRIX_QUERIES: usize = 256;
+const MATRIX_QUERIES: usize = 512;
 
 /// Up to so many queries for each head, a unit has all heads: then the rows of a slot are read where they lie together.
 const FEW: usize = 16;

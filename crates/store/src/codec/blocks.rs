@@ -13,6 +13,9 @@ use crate::Plane;
 use burn::tensor::{DType, Device, Int, Tensor};
 use kvlab_core::Format;
 
+/// Vectors that a thread encodes at a time.
+const PART: usize = 128;
+
 /// How the numbers of one group become codes.
 pub(super) trait Quantiser: Send + Sync {
     /// What its codes mean; their bits are a divisor of 8.
@@ -197,29 +200,28 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
         let ([slots, heads, dim], device) = (rows.dims(), rows.device());
         let (group, width, bits) = (self.group(dim), width(&self.quantiser, dim), self.quantiser.bits());
         let mut numbers = host::numbers(rows);
-        let groups = numbers.len() / group;
-        let mut packed = Vec::with_capacity(slots * heads * width);
-        let (mut scales, mut zeros) = (Vec::with_capacity(groups), Vec::with_capacity(groups));
-        let mut codes = vec![0; dim];
-        for vector in numbers.chunks_exact_mut(dim) {
-            if self.rotate {
-                hadamard::rotate(vector);
+        let (vectors, groups) = (slots * heads, dim / group);
+        let mut packed = vec![0; vectors * width];
+        let (mut scales, mut zeros) = (vec![0.0; vectors * groups], vec![0.0; vectors * groups]);
+        let numbers = numbers.chunks_mut(PART * dim).zip(packed.chunks_mut(PART * width));
+        let factors = scales.chunks_mut(PART * groups).zip(zeros.chunks_mut(PART * groups));
+        kvlab_cpu::for_each(numbers.zip(factors), |((numbers, packed), (scales, zeros))| {
+            let mut codes = vec![0; dim];
+            let factors = scales.chunks_exact_mut(groups).zip(zeros.chunks_exact_mut(groups));
+            let vectors = numbers.chunks_exact_mut(dim).zip(packed.chunks_exact_mut(width));
+            for ((vector, packed), (scales, zeros)) in vectors.zip(factors) {
+                if self.rotate {
+                    hadamard::rotate(vector);
+                }
+                let parts = vector.chunks_exact(group).zip(codes.chunks_exact_mut(group));
+                for ((numbers, codes), (scale, zero)) in parts.zip(scales.iter_mut().zip(zeros)) {
+                    (*scale, *zero) = self.quantiser.encode(numbers, codes);
+                }
+                pack(&codes, bits, packed);
             }
-            for (numbers, codes) in vector.chunks_exact(group).zip(codes.chunks_exact_mut(group)) {
-                let (scale, zero) = self.quantiser.encode(numbers, codes);
-                scales.push(scale);
-                zeros.push(zero);
-            }
-            pack(&codes, bits, &mut packed);
-        }
+        });
         let codes = host::codes(packed, [slots, heads, width], &device);
-        planes(
-            &self.quantiser,
-            codes,
-            [scales, zeros],
-            [slots, heads, dim / group],
-            &device,
-        )
+        planes(&self.quantiser, codes, [scales, zeros], [slots, heads, groups], &device)
     }
 
     fn decode(&self, planes: &[Plane]) -> Tensor<3> {
@@ -265,14 +267,17 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
     }
 }
 
-/// Appends codes of so many bits to bytes, lowest bits first.
-pub(super) fn pack(codes: &[u8], bits: u32, bytes: &mut Vec<u8>) {
+/// Puts codes of so many bits into bytes, lowest bits first.
+pub(super) fn pack(codes: &[u8], bits: u32, bytes: &mut [u8]) {
     match bits {
-        8 => bytes.extend_from_slice(codes),
+        8 => bytes.copy_from_slice(codes),
         _ => {
             let per_byte = (8 / bits) as usize;
             let join = |part: &[u8]| part.iter().rev().fold(0, |byte, code| byte << bits | code);
-            bytes.extend(codes.chunks(per_byte).map(join));
+            bytes
+                .iter_mut()
+                .zip(codes.chunks(per_byte))
+                .for_each(|(byte, part)| *byte = join(part));
         }
     }
 }

@@ -92,10 +92,9 @@ impl<Q: Quantiser> Codec for Channels<Q> {
             }
         }
         let width = width(&self.quantiser, dim);
-        let mut packed = Vec::with_capacity(count * heads * width);
-        codes
-            .chunks_exact(dim)
-            .for_each(|vector| pack(vector, bits, &mut packed));
+        let mut packed = vec![0; count * heads * width];
+        let vectors = codes.chunks_exact(dim).zip(packed.chunks_exact_mut(width));
+        vectors.for_each(|(vector, packed)| pack(vector, bits, packed));
         let codes = host::codes(packed, [count, heads, width], &device);
         planes(
             &self.quantiser,
