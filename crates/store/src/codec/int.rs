@@ -129,15 +129,19 @@ impl Int {
     /// The nearest code of each number.
     fn assign(&self, group: &[f32], scale: f32, zero: f32, codes: &mut [u8]) {
         let (limit, middle) = (self.limit(), self.middle());
-        let first = if self.zero_points { 0.0 } else { middle };
+        let first = if self.zero_points { 0 } else { middle as i32 };
         if scale == 0.0 {
             codes.fill(first as u8);
             return;
         }
-        let last = 2.0 * middle - 1.0;
+        let last = 2 * middle as i32 - 1;
         for (code, &x) in codes.iter_mut().zip(group) {
-            let level = ((x.clamp(-limit, limit) - zero) / scale + ROUND) - ROUND;
-            *code = (level + first).clamp(0.0, last) as u8;
+            // Like `clamp`, in a form that is computed for several numbers at once.
+            let x = if x > limit { limit } else { x };
+            let x = if x < -limit { -limit } else { x };
+            // The nearest integer is in the lower bits of the sum.
+            let level = ((x - zero) / scale + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+            *code = (level + first).clamp(0, last) as u8;
         }
     }
 
@@ -181,6 +185,20 @@ impl Int {
     }
 }
 
+/// The least and the greatest of some finite numbers, eight at once.
+fn ends(group: &[f32]) -> (f32, f32) {
+    let (eights, rest) = group.as_chunks::<8>();
+    let (mut low, mut high) = ([f32::MAX; 8], [f32::MIN; 8]);
+    for eight in eights {
+        for (i, &x) in eight.iter().enumerate() {
+            low[i] = if x < low[i] { x } else { low[i] };
+            high[i] = if x > high[i] { x } else { high[i] };
+        }
+    }
+    let low = low.iter().chain(rest).copied().fold(f32::MAX, f32::min);
+    (low, high.iter().chain(rest).copied().fold(f32::MIN, f32::max))
+}
+
 impl Quantiser for Int {
     fn code(&self) -> Code {
         Code::Int {
@@ -198,15 +216,14 @@ impl Quantiser for Int {
     }
 
     fn encode(&self, group: &[f32], codes: &mut [u8]) -> (f32, f32) {
-        if !group.iter().all(|x| x.is_finite()) {
+        // To the end in any case, several numbers at once.
+        if group.iter().fold(false, |found, x| found | !x.is_finite()) {
             codes.fill(0);
             return (f32::NAN, 0.0);
         }
         let inside = |x: f32| x.clamp(-self.limit(), self.limit());
-        let ends = group
-            .iter()
-            .fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
-        let (low, high) = (inside(ends.0), inside(ends.1));
+        let (low, high) = ends(group);
+        let (low, high) = (inside(low), inside(high));
         let (zero, scale) = match self.zero_points {
             true => {
                 let zero = self.scale.below(low);
