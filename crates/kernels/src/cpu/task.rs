@@ -205,17 +205,17 @@ impl Task<'_> {
     unsafe fn attend<S: Simd>(&mut self, split: usize) {
         let plan = &self.job.plan;
         let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), plan.tile, &plan.blocks);
-        let (mut tile, mut next) = (Tile::new(), Tile::new());
+        let (mut tile, mut next) = (&mut Tile::new(), &mut Tile::new());
         let mut unpacked = [[0; ROWS]; 2];
-        self.fill(&mut cursor, &mut tile);
+        self.fill(&mut cursor, tile);
         while tile.len > 0 {
-            self.fill(&mut cursor, &mut next);
+            self.fill(&mut cursor, next);
             if let Some(rows) = &self.job.parts[tile.part] {
                 self.turn(rows.rotated_values());
                 // SAFETY: the caller's promise; `Rows` has looked at the slots.
-                unsafe { self.tile::<S>(rows, &tile, &next, &mut unpacked) };
+                unsafe { self.tile::<S>(rows, tile, next, &mut unpacked) };
             }
-            std::mem::swap(&mut tile, &mut next);
+            (tile, next) = (next, tile);
         }
     }
 
@@ -263,9 +263,11 @@ impl Task<'_> {
             } else {
                 0
             }];
-            factors[0].read::<S>(&rows.key, tile, soon);
+            // Rows that are multiplied as bytes know by themselves which code stands for 0.
+            let zeros = plan.bytes[tile.part].map(|kind| unit.matrix || kind.is_none());
+            factors[0].read::<S>(&rows.key, tile, soon, zeros[0]);
             if let Some(value) = &rows.value {
-                factors[1].read::<S>(value, tile, soon);
+                factors[1].read::<S>(value, tile, soon, zeros[1]);
             }
             for (i, head) in unit.heads.clone().enumerate() {
                 let first = |memory: *mut f32, stride| Queries {

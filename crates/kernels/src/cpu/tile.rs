@@ -99,9 +99,11 @@ impl<'a> Cursor<'a> {
             }
             let left = run.len - self.skip;
             let n = left.min(self.left).min(self.most - tile.len).min(block - slot % block);
-            for i in 0..n {
-                tile.slots[tile.len + i] = run.slot + self.skip + i;
-                tile.positions[tile.len + i] = run.position + self.skip + i;
+            for (i, slot) in tile.slots[tile.len..tile.len + n].iter_mut().enumerate() {
+                *slot = run.slot + self.skip + i;
+            }
+            for (i, position) in tile.positions[tile.len..tile.len + n].iter_mut().enumerate() {
+                *position = run.position + self.skip + i;
             }
             tile.len += n;
             self.left -= n;

@@ -132,11 +132,12 @@ impl Factors {
         [self.scale.wrapping_add(at), self.zero.wrapping_add(at)]
     }
 
-    /// Reads those of all heads, where each row has its own, and asks for those of a later tile.
+    /// Reads those of all heads, where each row has its own, and asks for those of a later tile. `zeros`: also where there are no
+    /// zero points.
     ///
     /// # Safety
     /// There is [`room`](Self::room), the slots are inside of the planes, and the processor has `S`.
-    pub unsafe fn read<S: Simd>(&self, side: &Side, tile: &Tile, next: &[usize]) {
+    pub unsafe fn read<S: Simd>(&self, side: &Side, tile: &Tile, next: &[usize], zeros: bool) {
         if !matches!(side.scales, Scales::Along(_)) {
             return;
         }
@@ -155,7 +156,7 @@ impl Factors {
                 };
             }
         }
-        if side.zero.is_none() {
+        if zeros && side.zero.is_none() {
             // SAFETY: as many zeros as scales.
             unsafe { self.zeros(side.code, self.heads * side.groups() * ROWS) };
         }
