@@ -37,7 +37,7 @@ fn dependencies_point_down() {
         ("kvlab-weights", &[]),
         ("kvlab-cpu", &[]),
         ("kvlab-linear", &["kvlab-cpu"]),
-        ("kvlab-store", &["kvlab-core"]),
+        ("kvlab-store", &["kvlab-core", "kvlab-cpu"]),
         ("kvlab-kernels", &["kvlab-core", "kvlab-cpu", "kvlab-store"]),
         ("kvlab-mha", &["kvlab-core", "kvlab-store"]),
         ("kvlab-gqa", &["kvlab-core", "kvlab-store"]),

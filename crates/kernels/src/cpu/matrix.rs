@@ -184,9 +184,8 @@ pub unsafe fn multiply(
     }
 }
 
-/// Room of queries as they are and rotated, of a tile's keys and its values, and of the weights of its rows.
-pub fn rooms(queries: usize, key: usize, value: usize) -> [usize; 5] {
+/// Room of queries, of a tile's keys and its values, and of the weights of its rows.
+pub fn rooms(queries: usize, key: usize, value: usize) -> [usize; 4] {
     let values = width(value) / LANES * ROWS.div_ceil(BLOCK) * NUMBERS;
-    let queries_room = room(queries, key);
-    [queries_room, queries_room, room(ROWS, key), values, room(queries, ROWS)]
+    [room(queries, key), room(ROWS, key), values, room(queries, ROWS)]
 }

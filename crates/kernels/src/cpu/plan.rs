@@ -100,7 +100,8 @@ pub struct Plan {
 /// How many f32 numbers a thread needs for what.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
-    pub queries: usize,
+    /// As they are, and rotated.
+    pub queries: [usize; 2],
     pub scores: usize,
     pub rows: usize,
     pub columns: usize,
@@ -118,10 +119,11 @@ pub struct Room {
 }
 
 impl Room {
-    /// Numbers of a thread: two for queries, as they are and rotated, and two for scales and zero points.
+    /// Numbers of a thread: two for scales and zero points.
     pub fn thread(&self) -> usize {
         let parts = [
-            2 * self.queries,
+            self.queries[0],
+            self.queries[1],
             self.scores,
             self.rows,
             self.columns,
@@ -223,10 +225,16 @@ impl Plan {
             Value::Own(dim) => factors(1, dim),
             Value::PrefixOfKey(_) => 0,
         };
+        // Queries meet rotated keys rotated.
+        let turned = input
+            .parts
+            .iter()
+            .any(|part| part.codecs[0].packing().is_some_and(|packing| packing.rotate));
+        let both = |plain: usize| [plain, if turned { plain } else { 0 }];
         // Largest score and sum of weights, and the sums of rows.
         let partial = queries * (2 + shape.value_stride);
         Room {
-            queries: queries * shape.key_stride,
+            queries: both(queries * shape.key_stride),
             scores: most * ROWS,
             rows: self.tile * shape.key_stride.max(shape.value_stride),
             columns: if self.columns { ROWS * shape.key_stride } else { 0 },
@@ -243,7 +251,11 @@ impl Plan {
                 0
             },
             matrices: match matrices {
-                true => matrix::rooms(queries, shape.key, shape.value),
+                true => {
+                    let [plain, keys, values, weights] = matrix::rooms(queries, shape.key, shape.value);
+                    let [plain, rotated] = both(plain);
+                    [plain, rotated, keys, values, weights]
+                }
                 false => [0; 5],
             },
             partials: partials * partial,

@@ -81,7 +81,7 @@ impl Memory {
         };
         let room = plan.room;
         Self {
-            q: [take(room.queries), take(room.queries)],
+            q: room.queries.map(&mut take),
             factors: room.factors.map(|n| [take(n), take(n)]),
             chunks: take(room.chunks).cast(),
             weights: take(room.weights).cast(),
