@@ -170,6 +170,7 @@ fn the_printed_config_loads_to_the_same() {
         parse_with(MINIMAL, &[]).unwrap(),
         parse_with(MINIMAL, &["model.path=hf:a/b", "cache.variant=none"]).unwrap(),
         parse_with(MINIMAL, &odd).unwrap(),
+        parse_with(MINIMAL, &["backend.matmul_precision=medium"]).unwrap(),
     ];
     for config in configs {
         let text = config.to_toml().unwrap();
@@ -213,6 +214,7 @@ fn reports_all_problems_of_a_file_in_its_order() {
         "-1",
         "\"gpu\"",
         "0",
+        "\"low\"",
         "1.5",
     ];
     assert_eq!(spans, expect);

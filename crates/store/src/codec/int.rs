@@ -129,19 +129,21 @@ impl Int {
     /// The nearest code of each number.
     fn assign(&self, group: &[f32], scale: f32, zero: f32, codes: &mut [u8]) {
         let (limit, middle) = (self.limit(), self.middle());
-        let first = if self.zero_points { 0 } else { middle as i32 };
+        let first = if self.zero_points { 0.0 } else { middle };
         if scale == 0.0 {
             codes.fill(first as u8);
             return;
         }
-        let last = 2 * middle as i32 - 1;
+        let (least, most) = (-first, 2.0 * middle - 1.0 - first);
+        // Like `clamp`, in a form that is computed for several numbers at once.
+        let inside = |x: f32, [low, high]: [f32; 2]| {
+            let x = if x > high { high } else { x };
+            if x < low { low } else { x }
+        };
         for (code, &x) in codes.iter_mut().zip(group) {
-            // Like `clamp`, in a form that is computed for several numbers at once.
-            let x = if x > limit { limit } else { x };
-            let x = if x < -limit { -limit } else { x };
-            // The nearest integer is in the lower bits of the sum.
-            let level = ((x - zero) / scale + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
-            *code = (level + first).clamp(0, last) as u8;
+            let level = inside((inside(x, [-limit, limit]) - zero) / scale, [least, most]);
+            // The nearest integer is in the lowest byte of the sum.
+            *code = ((level + ROUND).to_bits() as u8).wrapping_add(first as u8);
         }
     }
 

@@ -208,7 +208,7 @@ fn problems_of_backend_and_generate() {
     );
     check(
         "[backend]\nthread = 2",
-        "6:1: unknown key `backend.thread` (did you mean `threads`? known: device, threads)",
+        "6:1: unknown key `backend.thread` (did you mean `threads`? known: device, threads, matmul_precision)",
     );
     check(
         "[generate]\ntemperature = -0.5",
