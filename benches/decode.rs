@@ -15,6 +15,10 @@ use kvlab_store::layout::Run;
 use kvlab_store::{Codec, Form, Input, Kernel, LayerStore, Options, Part, QueryChunk, codec};
 use std::time::Instant;
 
+/// As in the program: it asks for huge pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A model's attention.
 struct Model {
     name: &'static str,

@@ -10,6 +10,10 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use kvlab_linear::{Format, Packed, apply};
 use std::time::Duration;
 
+/// As in the program: it asks for huge pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Outputs and inputs.
 const SHAPES: [(&str, usize, usize); 4] = [
     ("smollm2 q", 576, 576),
