@@ -88,6 +88,13 @@ macro_rules! add {
     };
 }
 
+/// The upper part of the second tile times the right side in registers 6 and 7.
+macro_rules! second {
+    () => {
+        concat!(load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"))
+    };
+}
+
 /// The upper parts of one tile, or of two, times those of the right side, which stay in registers 6 and 7; that of one tile stays
 /// in register 4.
 macro_rules! one_upper {
@@ -103,16 +110,7 @@ macro_rules! one_upper {
 }
 macro_rules! two_upper {
     () => {
-        concat!(
-            load!("4", "{a0}"),
-            load!("6", "{b0}"),
-            add!("0", "4", "6"),
-            load!("7", "{b1}"),
-            add!("1", "4", "7"),
-            load!("5", "{a1}"),
-            add!("2", "5", "6"),
-            add!("3", "5", "7"),
-        )
+        concat!(one_upper!(), second!())
     };
 }
 
@@ -132,6 +130,23 @@ macro_rules! two_lower {
             add!("2", "5", "6"),
             add!("3", "5", "7"),
         )
+    };
+}
+
+/// The upper part in register 4, or those of two tiles, times the lower parts of the right side.
+macro_rules! one_right {
+    () => {
+        concat!(
+            load!("6", "{b0} + 1024"),
+            add!("0", "4", "6"),
+            load!("7", "{b1} + 1024"),
+            add!("1", "4", "7"),
+        )
+    };
+}
+macro_rules! two_right {
+    () => {
+        concat!(load!("4", "{a0}"), one_right!(), second!())
     };
 }
 
@@ -222,36 +237,12 @@ impl Tiles {
         unsafe {
             match p.tiles {
                 1 => match p.parts {
-                    Parts::Both => one!(
-                        p,
-                        [
-                            one_upper!(),
-                            one_lower!(),
-                            load!("6", "{b0} + 1024"),
-                            add!("0", "4", "6"),
-                            load!("7", "{b1} + 1024"),
-                            add!("1", "4", "7"),
-                        ]
-                    ),
+                    Parts::Both => one!(p, [one_upper!(), one_lower!(), one_right!()]),
                     Parts::Left => one!(p, [one_upper!(), one_lower!()]),
                     Parts::Upper => one!(p, [one_upper!()]),
                 },
                 _ => match p.parts {
-                    Parts::Both => two!(
-                        p,
-                        [
-                            two_upper!(),
-                            two_lower!(),
-                            load!("4", "{a0}"),
-                            load!("6", "{b0} + 1024"),
-                            add!("0", "4", "6"),
-                            load!("7", "{b1} + 1024"),
-                            add!("1", "4", "7"),
-                            load!("5", "{a1}"),
-                            add!("2", "5", "6"),
-                            add!("3", "5", "7"),
-                        ]
-                    ),
+                    Parts::Both => two!(p, [two_upper!(), two_lower!(), two_right!()]),
                     Parts::Left => two!(p, [two_upper!(), two_lower!()]),
                     Parts::Upper => two!(p, [two_upper!()]),
                 },

@@ -27,25 +27,6 @@ use crate::{Format, Packed, Precision};
 use kvlab_cpu::Isa;
 use std::ops::Range;
 
-/// Calls a function that is generic over a layout with the one of a format, which is not F32: that is multiplied as floats.
-#[cfg(target_arch = "x86_64")]
-macro_rules! with_codes {
-    ($format:expr, $function:ident($($argument:expr),*)) => {
-        match $format {
-            $crate::Format::F16 => $function::<$crate::layout::F16>($($argument),*),
-            $crate::Format::BF16 => $function::<$crate::layout::BF16>($($argument),*),
-            $crate::Format::Q4_0 => $function::<$crate::layout::Q4_0>($($argument),*),
-            $crate::Format::Q4_1 => $function::<$crate::layout::Q4_1>($($argument),*),
-            $crate::Format::Q8_0 => $function::<$crate::layout::Q8_0>($($argument),*),
-            $crate::Format::Q4_K => $function::<$crate::layout::Q4K>($($argument),*),
-            $crate::Format::Q6_K => $function::<$crate::layout::Q6K>($($argument),*),
-            $crate::Format::F32 => unreachable!("multiplied as floats"),
-        }
-    };
-}
-#[cfg(target_arch = "x86_64")]
-use with_codes;
-
 /// Most rows that a kernel takes at once; more are cut up, and so a weight is unpacked once for these.
 pub(crate) const ROWS: usize = 8;
 

@@ -36,17 +36,38 @@ macro_rules! with_layout {
     ($format:expr, $function:ident($($argument:expr),*)) => {
         match $format {
             $crate::Format::F32 => $function::<$crate::layout::F32>($($argument),*),
+            format => $crate::packed::with_codes!(format, $function($($argument),*)),
+        }
+    };
+}
+pub(crate) use with_layout;
+
+/// The same for a format that is not F32: that is multiplied as floats.
+macro_rules! with_codes {
+    ($format:expr, $function:ident($($argument:expr),*)) => {
+        match $format {
             $crate::Format::F16 => $function::<$crate::layout::F16>($($argument),*),
             $crate::Format::BF16 => $function::<$crate::layout::BF16>($($argument),*),
+            format => $crate::packed::with_quantised!(format, $function($($argument),*)),
+        }
+    };
+}
+pub(crate) use with_codes;
+
+/// The same for a format that is quantised: floats have a kernel of their own.
+macro_rules! with_quantised {
+    ($format:expr, $function:ident($($argument:expr),*)) => {
+        match $format {
             $crate::Format::Q4_0 => $function::<$crate::layout::Q4_0>($($argument),*),
             $crate::Format::Q4_1 => $function::<$crate::layout::Q4_1>($($argument),*),
             $crate::Format::Q8_0 => $function::<$crate::layout::Q8_0>($($argument),*),
             $crate::Format::Q4_K => $function::<$crate::layout::Q4K>($($argument),*),
             $crate::Format::Q6_K => $function::<$crate::layout::Q6K>($($argument),*),
+            $crate::Format::F32 | $crate::Format::F16 | $crate::Format::BF16 => unreachable!("multiplied as floats"),
         }
     };
 }
-pub(crate) use with_layout;
+pub(crate) use with_quantised;
 
 impl Packed {
     /// Repacks the rows of a file: `rows` times `cols` numbers in whole blocks of `format`, back to back.

@@ -7,10 +7,9 @@
 #![allow(unsafe_code)]
 
 use super::{Part, ROWS};
-use crate::Format;
 use crate::input::{CodeBlock, Codes, MOST};
 use crate::layout::{BLOCK, HALF, K_BLOCKS, K_SCALES, Layout, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
-use crate::packed::Panel;
+use crate::packed::{Panel, with_quantised};
 use std::arch::x86_64::*;
 
 /// How far ahead of the codes in use the memory is asked for, in bytes: for the second cache, and for the nearest one.
@@ -45,16 +44,7 @@ pub(super) trait Integers: Layout {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) unsafe fn compute(part: &Part<'_>, x: &Codes) {
     // SAFETY: passed on to the caller.
-    unsafe {
-        match part.weight.format() {
-            Format::Q4_0 => all_rows::<Q4_0>(part, x),
-            Format::Q4_1 => all_rows::<Q4_1>(part, x),
-            Format::Q8_0 => all_rows::<Q8_0>(part, x),
-            Format::Q4_K => all_rows::<Q4K>(part, x),
-            Format::Q6_K => all_rows::<Q6K>(part, x),
-            Format::F32 | Format::F16 | Format::BF16 => unreachable!("floats have a kernel of their own"),
-        }
-    }
+    unsafe { with_quantised!(part.weight.format(), all_rows(part, x)) }
 }
 
 /// # Safety

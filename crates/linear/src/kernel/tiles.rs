@@ -4,12 +4,12 @@
 //! ([`Tiles`]).
 #![allow(unsafe_code)]
 
+use super::Part;
 use super::float::Columns;
 use super::integer::Integers;
-use super::{Part, with_codes};
 use crate::Precision;
 use crate::layout::{BF16, BLOCK, F16, HALF, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
-use crate::packed::Panel;
+use crate::packed::{Panel, with_codes};
 use crate::tiles::{HEIGHT, LINES, Tiles};
 use bytemuck::Zeroable;
 use kvlab_cpu::tiles::{Parts, Place, Product, Tiles as Registers, in_pairs, split};
@@ -57,13 +57,7 @@ unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Tiles) {
     for first in part.panels.clone().step_by(GROUP) {
         let panels = first..part.panels.end.min(first + GROUP);
         // SAFETY: passed on to the caller.
-        unsafe {
-            match (part.weight.precision(), L::ONE) {
-                (Precision::Medium, _) => some_panels::<L, true>(part, panels, &mut room, x, &registers, Parts::Upper),
-                (_, true) => some_panels::<L, true>(part, panels, &mut room, x, &registers, Parts::Left),
-                (_, false) => some_panels::<L, false>(part, panels, &mut room, x, &registers, Parts::Both),
-            }
-        }
+        unsafe { some_panels::<L>(part, panels, &mut room, x, &registers) };
     }
     ROOM.set(room);
 }
@@ -92,14 +86,18 @@ struct Room {
 /// # Safety
 /// As [`compute`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")]
-unsafe fn some_panels<L: Source, const UPPER: bool>(
+unsafe fn some_panels<L: Source>(
     part: &Part<'_>,
     panels: Range<usize>,
     room: &mut Room,
     x: &Tiles,
     registers: &Registers,
-    parts: Parts,
 ) {
+    let parts = match part.weight.precision() {
+        Precision::Medium => Parts::Upper,
+        _ if L::ONE => Parts::Left,
+        _ => Parts::Both,
+    };
     let even = panels.len().next_multiple_of(TWO);
     let all = part.weight.cols().div_ceil(BLOCK);
     let chunk = all.div_ceil(all.div_ceil(CHUNK));
@@ -113,8 +111,14 @@ unsafe fn some_panels<L: Source, const UPPER: bool>(
         let weights = &mut room.weights[..even * blocks.len() * WEIGHT];
         for (panel, weights) in panels.clone().zip(weights.chunks_exact_mut(blocks.len() * WEIGHT)) {
             for (block, out) in blocks.clone().zip(weights.as_chunks_mut().0) {
+                let panel = part.weight.panel(panel);
                 // SAFETY: passed on to the caller.
-                unsafe { L::unpack::<UPPER>(part.weight.panel(panel), block, out) };
+                unsafe {
+                    match parts {
+                        Parts::Both => L::unpack::<false>(panel, block, out),
+                        Parts::Left | Parts::Upper => L::unpack::<true>(panel, block, out),
+                    }
+                }
             }
         }
         for (i, sums) in sums.chunks_mut(TWO * even * HEIGHT).enumerate() {

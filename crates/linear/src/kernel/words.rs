@@ -10,9 +10,9 @@
 mod fixed;
 mod quant;
 
-use super::{Part, with_codes};
+use super::Part;
 use crate::layout::{BLOCK, Line, PANEL};
-use crate::packed::Panel;
+use crate::packed::{Panel, with_codes};
 use crate::words::{HEIGHT, Outlier, PAIRS, Tile, WORDS, Words};
 use bytemuck::Zeroable;
 use std::arch::x86_64::*;
