@@ -88,13 +88,6 @@ macro_rules! add {
     };
 }
 
-/// The upper part of the second tile times the right side in registers 6 and 7.
-macro_rules! second {
-    () => {
-        concat!(load!("5", "{a1}"), add!("2", "5", "6"), add!("3", "5", "7"))
-    };
-}
-
 /// The upper parts of one tile, or of two, times those of the right side, which stay in registers 6 and 7; that of one tile stays
 /// in register 4.
 macro_rules! one_upper {
@@ -110,7 +103,12 @@ macro_rules! one_upper {
 }
 macro_rules! two_upper {
     () => {
-        concat!(one_upper!(), second!())
+        concat!(
+            one_upper!(),
+            load!("5", "{a1}"),
+            add!("2", "5", "6"),
+            add!("3", "5", "7")
+        )
     };
 }
 
@@ -133,10 +131,20 @@ macro_rules! two_lower {
     };
 }
 
-/// The upper part in register 4, or those of two tiles, times the lower parts of the right side.
-macro_rules! one_right {
+/// All parts of one tile, or of two, times those of the right side but lower times lower. Each is loaded once, since loads take
+/// longer than products, and with two tiles three other sums come before the same one again. The order of what is added to a sum is
+/// that of one tile: what a row's numbers are does not depend on how many rows there are.
+macro_rules! one_both {
     () => {
         concat!(
+            load!("5", "{a0} + 1024"),
+            load!("6", "{b0}"),
+            add!("0", "5", "6"),
+            load!("7", "{b1}"),
+            add!("1", "5", "7"),
+            load!("4", "{a0}"),
+            add!("0", "4", "6"),
+            add!("1", "4", "7"),
             load!("6", "{b0} + 1024"),
             add!("0", "4", "6"),
             load!("7", "{b1} + 1024"),
@@ -144,9 +152,30 @@ macro_rules! one_right {
         )
     };
 }
-macro_rules! two_right {
+macro_rules! two_both {
     () => {
-        concat!(load!("4", "{a0}"), one_right!(), second!())
+        concat!(
+            load!("4", "{a0} + 1024"),
+            load!("6", "{b0}"),
+            add!("0", "4", "6"),
+            load!("7", "{b1}"),
+            add!("1", "4", "7"),
+            load!("5", "{a1} + 1024"),
+            add!("2", "5", "6"),
+            add!("3", "5", "7"),
+            load!("4", "{a0}"),
+            add!("0", "4", "6"),
+            add!("1", "4", "7"),
+            load!("5", "{a1}"),
+            add!("2", "5", "6"),
+            add!("3", "5", "7"),
+            load!("6", "{b0} + 1024"),
+            add!("0", "4", "6"),
+            add!("2", "5", "6"),
+            load!("7", "{b1} + 1024"),
+            add!("1", "4", "7"),
+            add!("3", "5", "7"),
+        )
     };
 }
 
@@ -237,12 +266,12 @@ impl Tiles {
         unsafe {
             match p.tiles {
                 1 => match p.parts {
-                    Parts::Both => one!(p, [one_upper!(), one_lower!(), one_right!()]),
+                    Parts::Both => one!(p, [one_both!()]),
                     Parts::Left => one!(p, [one_upper!(), one_lower!()]),
                     Parts::Upper => one!(p, [one_upper!()]),
                 },
                 _ => match p.parts {
-                    Parts::Both => two!(p, [two_upper!(), two_lower!(), two_right!()]),
+                    Parts::Both => two!(p, [two_both!()]),
                     Parts::Left => two!(p, [two_upper!(), two_lower!()]),
                     Parts::Upper => two!(p, [two_upper!()]),
                 },
