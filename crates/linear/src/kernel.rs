@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|
 //! | portable, NEON, AVX2 | any | `portable`: a block is unpacked to f32 | the same | the same |
 //! | AVX-512 | up to 15 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
-//! | AVX-512 | more | `words`: VNNI, 16 bits | the same | `float` |
+//! | AVX-512 | more | `words`: VNNI, 16 bits, or activations of 8 ([`Precision::Medium`]) | `words`, 16 bits | `float` |
 //! | AMX | more | `tiles`: numbers as two bf16 | the same | `float` |
 
 #[cfg(target_arch = "x86_64")]
@@ -49,6 +49,8 @@ enum Way {
     Bytes,
     /// With 16 bits for each number.
     Words,
+    /// With 8 bits for each activation.
+    Short,
     /// With two bf16 for each number.
     Tiles,
 }
@@ -57,7 +59,11 @@ fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
     if isa < Isa::Avx512 || weight.format() == Format::F32 {
         Way::Floats
     } else if rows >= MANY && weight.precision() < Precision::Highest {
-        if isa >= Isa::Amx { Way::Tiles } else { Way::Words }
+        match weight.precision() {
+            _ if isa >= Isa::Amx => Way::Tiles,
+            Precision::Medium if !is_float(weight.format()) => Way::Short,
+            _ => Way::Words,
+        }
     } else if is_float(weight.format()) {
         Way::Floats
     } else {
@@ -77,6 +83,8 @@ pub(crate) struct Input<'a> {
     #[cfg(target_arch = "x86_64")]
     words: Option<Words>,
     #[cfg(target_arch = "x86_64")]
+    short: Option<Words>,
+    #[cfg(target_arch = "x86_64")]
     tiles: Option<Tiles>,
 }
 
@@ -94,6 +102,8 @@ impl<'a> Input<'a> {
                 let floats = weights.iter().any(|weight| is_float(weight.format()));
                 Words::new(x, cols, if floats { words::MOST_BESIDE_FLOATS } else { i16::MAX })
             }),
+            #[cfg(target_arch = "x86_64")]
+            short: needs(Way::Short).then(|| Words::new(x, cols, i16::from(i8::MAX))),
             #[cfg(target_arch = "x86_64")]
             tiles: needs(Way::Tiles).then(|| Tiles::new(x, cols)),
         }
@@ -123,7 +133,9 @@ pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
             #[cfg(target_arch = "x86_64")]
             (Way::Tiles, Input { tiles: Some(x), .. }) => tiles::compute(part, x),
             #[cfg(target_arch = "x86_64")]
-            (Way::Words, Input { words: Some(x), .. }) => words::compute(part, x),
+            (Way::Words, Input { words: Some(x), .. }) | (Way::Short, Input { short: Some(x), .. }) => {
+                words::compute(part, x)
+            }
             #[cfg(target_arch = "x86_64")]
             (Way::Bytes, Input { codes: Some(x), .. }) => integer::compute(part, x),
             #[cfg(target_arch = "x86_64")]

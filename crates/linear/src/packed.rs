@@ -10,8 +10,8 @@ use std::ops::Range;
 /// closely as f32). The names are torch's (`set_float32_matmul_precision`).
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Precision {
-    /// Numbers of 8 bits (bf16) with AMX, as torch multiplies bf16: nearly twice as fast as [`High`](Self::High). Without it, as
-    /// `High`.
+    /// Numbers of 8 bits: bf16 with AMX, as torch multiplies bf16; otherwise, times quantised weights, whole numbers in blocks of 32,
+    /// as llama.cpp multiplies. F16 and BF16 weights without AMX are multiplied as in [`High`](Self::High).
     Medium,
     /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32.
     #[default]

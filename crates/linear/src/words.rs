@@ -1,4 +1,4 @@
-//! Activations of many rows as 16-bit codes, in tiles of 12 rows.
+//! Activations of many rows as codes of 16 bits, or of 8, in tiles of 12 rows.
 
 mod code;
 
@@ -7,19 +7,23 @@ use crate::spare::Spare;
 
 static SPARE: Spare<i32> = Spare::new();
 
-/// Pairs of columns of a block. Of columns `4 i` to `4 i + 3`, the first and the third are a pair, and the others.
+/// Words of a block's codes of 16 bits. Of columns `4 i` to `4 i + 3`, the first and the third are a word, and the others.
 pub(crate) const PAIRS: usize = BLOCK / 2;
-/// Words of a block and row: the pairs, the step, and the sum of the numbers for the minimum of a format.
-pub(crate) const WORDS: usize = PAIRS + 2;
+/// Words of a block's codes of 8 bits, 128 above what they stand for: columns `4 i` to `4 i + 3`.
+pub(crate) const FOURS: usize = BLOCK / 4;
+/// What a block and row has besides its codes: the step, and the sum of the numbers for the minimum of a format.
+pub(crate) const BESIDE: usize = 2;
 /// Rows of a tile: the last one has as many as are left, filled up to 4, 8 or 12 with zeros.
 pub(crate) const HEIGHT: usize = 12;
 
 /// Rows of activations: in blocks of 32 columns, `step * code`.
 pub(crate) struct Words {
     rows: usize,
+    /// Words of a block's codes: [`PAIRS`] or [`FOURS`].
+    words: usize,
     /// Words of a row.
     width: usize,
-    /// `[tile][blocks][WORDS][height]`, and what more there was.
+    /// `[tile][blocks][words + BESIDE][height]`, and what more there was.
     data: Vec<i32>,
     /// Of each tile, by block.
     outliers: Vec<Vec<Outlier>>,
@@ -31,10 +35,9 @@ pub(crate) struct Words {
 pub(crate) struct Outlier {
     /// Row of the tile.
     pub(crate) row: usize,
-    /// Pair of columns, counted from the first block on.
-    pub(crate) pair: usize,
-    /// Whether it is the second of the pair.
-    pub(crate) upper: bool,
+    pub(crate) block: usize,
+    /// Column of the block.
+    pub(crate) column: usize,
     pub(crate) number: f32,
 }
 
@@ -49,27 +52,38 @@ pub(crate) struct Tile<'a> {
 }
 
 impl Words {
-    /// `x` is `[rows, cols]`, and the greatest code is `most`; columns are filled up to whole blocks with zeros.
+    /// `x` is `[rows, cols]`, and the greatest code is `most`; columns are filled up to whole blocks with zeros. Codes of a byte are
+    /// enough for some.
     pub(crate) fn new(x: &[f32], cols: usize, most: i16) -> Self {
         let rows = x.len() / cols;
-        let width = cols.div_ceil(BLOCK) * WORDS;
+        let words = if most > i16::from(i8::MAX) { PAIRS } else { FOURS };
+        let width = cols.div_ceil(BLOCK) * (words + BESIDE);
         let len = rows.next_multiple_of(4) * width;
-        let mut words = Self {
+        let mut codes = Self {
             rows,
+            words,
             width,
             data: SPARE.take(len),
             outliers: vec![Vec::new(); rows.div_ceil(HEIGHT)],
         };
-        let tiles = words.data[..len].chunks_mut(HEIGHT * width).zip(&mut words.outliers);
+        let tiles = codes.data[..len].chunks_mut(HEIGHT * width).zip(&mut codes.outliers);
         kvlab_cpu::for_each(tiles.zip(x.chunks(HEIGHT * cols)), |((data, outliers), x)| {
             let height = data.len() / width;
             // SAFETY: only an instruction set that has AVX-512 asks for words.
             #[allow(unsafe_code)]
             unsafe {
-                code::fill(x, cols, most, (data, height), outliers);
+                match words {
+                    PAIRS => code::fill::<PAIRS>(x, cols, most, (data, height), outliers),
+                    _ => code::fill::<FOURS>(x, cols, most, (data, height), outliers),
+                }
             }
         });
-        words
+        codes
+    }
+
+    /// Words of a block's codes.
+    pub(crate) fn words(&self) -> usize {
+        self.words
     }
 
     /// Rows of all tiles.

@@ -5,15 +5,18 @@
 //! floats nearly ([`fixed`]). Activations come in tiles ([`Words`]). A tile times two panels has its sums of integers in
 //! registers for a block, or for as many columns as have a scale in common and cannot overflow, and its sums in f32 in
 //! the nearest cache.
+//!
+//! [`bytes`] multiplies four codes of 8 bits instead (`vpdpbusd`), at twice the pace: activations of 8 bits times quantised weights.
 #![allow(unsafe_code)]
 
+mod bytes;
 mod fixed;
 mod quant;
 
 use super::Part;
 use crate::layout::{BLOCK, Line, PANEL};
 use crate::packed::{Panel, with_codes};
-use crate::words::{HEIGHT, Outlier, PAIRS, Tile, WORDS, Words};
+use crate::words::{BESIDE, FOURS, HEIGHT, Outlier, Tile, Words};
 use bytemuck::Zeroable;
 use std::arch::x86_64::*;
 use std::cell::Cell;
@@ -28,22 +31,44 @@ const TWO: usize = 2;
 /// Most blocks that are unpacked at a time: with those of a tile they fit into the nearest cache.
 const CHUNK: usize = 12;
 
-/// How a block becomes 16-bit codes.
+/// How a block becomes codes.
 trait Source {
-    /// Pairs of columns whose products are added up as integers: they have a scale in common, and the sum of `2 * RUN`
-    /// products cannot overflow.
+    /// Words of a block and row: as many lines of a panel.
+    const WORDS: usize;
+    /// Words whose products are added up as integers: they have a scale in common, and the sum cannot overflow.
     const RUN: usize;
     /// Scales of a block.
     const SCALES: usize;
     /// Whether there are minima.
     const MINIMA: bool;
+    /// Whether sums of integers begin with [`Unpacked::begin`], and not with zero.
+    const BEGIN: bool = false;
 
-    /// Writes the codes of a block, a pair of columns in every `stride`th line, as [`crate::words`] orders them; gives back
-    /// the scales of both halves (the same, unless there are two) and the minima.
+    /// Writes the codes of a block, a word of each row in every `stride`th line, as [`crate::words`] orders them.
     ///
     /// # Safety
-    /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ).
-    unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> ([__m512; 2], __m512);
+    /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ) with VNNI.
+    unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> Unpacked;
+
+    /// Adds the products of the codes of each row to its sum; `x` has one word of activations in all places.
+    ///
+    /// # Safety
+    /// The machine has AVX-512 with VNNI.
+    unsafe fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i;
+
+    /// The word of a column of a block, and by how many bits its code is below the highest.
+    fn place(column: usize) -> (usize, u32);
+    /// Bits of a code.
+    const BITS: u32;
+}
+
+/// What a block has besides its codes.
+#[derive(Clone, Copy)]
+struct Unpacked {
+    /// Of both halves: the same, unless there are two.
+    scales: [__m512; 2],
+    minimum: __m512,
+    begin: [__m512i; 2],
 }
 
 /// # Safety
@@ -51,7 +76,12 @@ trait Source {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(super) unsafe fn compute(part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
-    unsafe { with_codes!(part.weight.format(), all_panels(part, x)) }
+    unsafe {
+        match x.words() {
+            FOURS => bytes::compute(part, x),
+            _ => with_codes!(part.weight.format(), all_panels(part, x)),
+        }
+    }
 }
 
 /// # Safety
@@ -94,7 +124,22 @@ struct Room {
 
 /// Lines of a block of `P` panels.
 const fn lines<L: Source, const P: usize>() -> usize {
-    P * (PAIRS + L::SCALES + L::MINIMA as usize)
+    P * (L::WORDS + L::SCALES * (1 + L::BEGIN as usize) + L::MINIMA as usize)
+}
+
+/// The line of a block with the scales of a half.
+const fn scale<L: Source, const P: usize>(half: usize) -> usize {
+    P * (L::WORDS + half)
+}
+
+/// The line with the minima.
+const fn minimum<L: Source, const P: usize>() -> usize {
+    P * (L::WORDS + L::SCALES)
+}
+
+/// The line with what the sums of a half begin with.
+const fn begin<L: Source, const P: usize>(half: usize) -> usize {
+    P * (L::WORDS + L::SCALES + L::MINIMA as usize + half)
 }
 
 /// `P` panels from `panel` on times all rows; gives back `P`.
@@ -161,12 +206,16 @@ unsafe fn unpack<L: Source, const P: usize>(panel: Panel<'_>, p: usize, blocks: 
     for (block, out) in blocks.zip(out.chunks_exact_mut(lines::<L, P>())) {
         // SAFETY: the block is there, and a line has room for 16 numbers.
         unsafe {
-            let (scales, minimum) = L::unpack(panel, block, &mut out[p..], P);
-            for (half, scale) in scales.into_iter().enumerate().take(L::SCALES) {
-                _mm512_store_ps(out[P * (PAIRS + half) + p].0.as_mut_ptr().cast(), scale);
+            let unpacked = L::unpack(panel, block, &mut out[p..], P);
+            for half in 0..L::SCALES {
+                let to = out[scale::<L, P>(half) + p].0.as_mut_ptr();
+                _mm512_store_ps(to.cast(), unpacked.scales[half]);
+                if L::BEGIN {
+                    _mm512_store_si512(out[begin::<L, P>(half) + p].0.as_mut_ptr().cast(), unpacked.begin[half]);
+                }
             }
             if L::MINIMA {
-                _mm512_store_ps(out[P * (PAIRS + L::SCALES) + p].0.as_mut_ptr().cast(), minimum);
+                _mm512_store_ps(out[minimum::<L, P>() + p].0.as_mut_ptr().cast(), unpacked.minimum);
             }
         }
     }
@@ -188,14 +237,18 @@ unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
     };
     let size = lines::<L, P>();
     // Later on nothing checks that they are there.
-    assert!(tile.height == R && weights.len() >= blocks.len() * size && tile.data.len() >= blocks.end * WORDS * R);
+    assert!(
+        tile.height == R
+            && weights.len() >= blocks.len() * size
+            && tile.data.len() >= blocks.end * (L::WORDS + BESIDE) * R
+    );
     for (i, block) in blocks.clone().enumerate() {
         // SAFETY: both have this block.
         unsafe {
             let weights = weights.as_ptr().add(i * size);
-            let x = tile.data.as_ptr().add(block * WORDS * R);
+            let x = tile.data.as_ptr().add(block * (L::WORDS + BESIDE) * R);
             let sums = sums.as_mut_ptr().cast();
-            match L::RUN < PAIRS / L::SCALES {
+            match L::RUN < L::WORDS / L::SCALES {
                 false => add_block::<L, P, R>(sums, weights, x),
                 true if R == 12 => {
                     add_runs::<L, P, R, 6>(sums, weights, x, 0);
@@ -210,9 +263,9 @@ unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
             }
         }
     }
-    let before = |block: usize| tile.outliers.partition_point(|outlier| outlier.pair < block * PAIRS);
+    let before = |block: usize| tile.outliers.partition_point(|outlier| outlier.block < block);
     for outlier in &tile.outliers[before(blocks.start)..before(blocks.end)] {
-        let block = outlier.pair / PAIRS - blocks.start;
+        let block = outlier.block - blocks.start;
         // SAFETY: the block is there.
         unsafe { add_outlier::<L, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
     }
@@ -239,20 +292,19 @@ unsafe fn store<const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, 
 /// `weights` points to the lines of a block; the machine has AVX-512.
 #[target_feature(enable = "avx512f")]
 unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights: *const Line, outlier: &Outlier) {
-    let pair = outlier.pair % PAIRS;
+    let (word, below) = L::place(outlier.column);
     for (p, sum) in sums.iter_mut().enumerate() {
         // SAFETY: passed on to the caller.
         unsafe {
-            let codes = _mm512_load_si512(weights.add(pair * P + p).cast());
-            let codes = if outlier.upper {
-                codes
-            } else {
-                _mm512_slli_epi32::<16>(codes)
-            };
-            let codes = _mm512_cvtepi32_ps(_mm512_srai_epi32::<16>(codes));
-            let half = pair * L::SCALES / PAIRS;
-            let scale = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
-            *sum = _mm512_fmadd_ps(codes, _mm512_mul_ps(scale, _mm512_set1_ps(outlier.number)), *sum);
+            let codes = _mm512_load_si512(weights.add(word * P + p).cast());
+            let codes = _mm512_sllv_epi32(codes, _mm512_set1_epi32(below as i32));
+            let codes = _mm512_srav_epi32(codes, _mm512_set1_epi32(32 - L::BITS as i32));
+            let scale = scale::<L, P>(word * L::SCALES / L::WORDS) + p;
+            let factor = _mm512_mul_ps(
+                _mm512_load_ps(weights.add(scale).cast()),
+                _mm512_set1_ps(outlier.number),
+            );
+            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), factor, *sum);
         }
     }
 }
@@ -266,20 +318,26 @@ unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights
 unsafe fn add_block<L: Source, const P: usize, const R: usize>(sums: *mut __m512, weights: *const Line, x: *const i32) {
     // SAFETY: passed on to the caller.
     unsafe {
-        let steps = x.add(PAIRS * R).cast::<f32>();
+        let steps = x.add(L::WORDS * R).cast::<f32>();
         for half in 0..L::SCALES {
-            let pairs = PAIRS / L::SCALES;
+            let words = L::WORDS / L::SCALES;
             let mut products = [[_mm512_setzero_si512(); P]; R];
-            for pair in half * pairs..(half + 1) * pairs {
+            if L::BEGIN {
+                for p in 0..P {
+                    let begin = _mm512_load_si512(weights.add(begin::<L, P>(half) + p).cast());
+                    products.iter_mut().for_each(|products| products[p] = begin);
+                }
+            }
+            for word in half * words..(half + 1) * words {
                 let mut codes = [_mm512_setzero_si512(); P];
                 for (p, codes) in codes.iter_mut().enumerate() {
-                    *codes = _mm512_load_si512(weights.add(pair * P + p).cast());
+                    *codes = _mm512_load_si512(weights.add(word * P + p).cast());
                 }
-                _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add(AHEAD * WORDS * R + pair * 16).cast());
+                _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add(AHEAD * (L::WORDS + BESIDE) * R + word * 16).cast());
                 for (i, products) in products.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(*x.add(pair * R + i));
+                    let x = _mm512_set1_epi32(*x.add(word * R + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
-                        *product = dot(*product, *codes, x);
+                        *product = L::dot(*product, *codes, x);
                     }
                 }
             }
@@ -287,9 +345,9 @@ unsafe fn add_block<L: Source, const P: usize, const R: usize>(sums: *mut __m512
             let mut scales = [_mm512_setzero_ps(); P];
             let mut minima = [_mm512_setzero_ps(); P];
             for p in 0..P {
-                scales[p] = _mm512_load_ps(weights.add(P * (PAIRS + half) + p).cast());
+                scales[p] = _mm512_load_ps(weights.add(scale::<L, P>(half) + p).cast());
                 if L::MINIMA && last {
-                    minima[p] = _mm512_load_ps(weights.add(P * (PAIRS + L::SCALES) + p).cast());
+                    minima[p] = _mm512_load_ps(weights.add(minimum::<L, P>() + p).cast());
                 }
             }
             for (i, products) in products.iter().enumerate() {
@@ -325,17 +383,17 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
     // SAFETY: passed on to the caller.
     unsafe {
         let mut floats = [[_mm512_setzero_ps(); P]; Q];
-        for run in 0..PAIRS / L::RUN {
+        for run in 0..L::WORDS / L::RUN {
             let mut products = [[_mm512_setzero_si512(); P]; Q];
-            for pair in run * L::RUN..(run + 1) * L::RUN {
+            for word in run * L::RUN..(run + 1) * L::RUN {
                 let mut codes = [_mm512_setzero_si512(); P];
                 for (p, codes) in codes.iter_mut().enumerate() {
-                    *codes = _mm512_load_si512(weights.add(pair * P + p).cast());
+                    *codes = _mm512_load_si512(weights.add(word * P + p).cast());
                 }
                 for (i, products) in products.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(*x.add(pair * R + first + i));
+                    let x = _mm512_set1_epi32(*x.add(word * R + first + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
-                        *product = dot(*product, *codes, x);
+                        *product = L::dot(*product, *codes, x);
                     }
                 }
             }
@@ -346,9 +404,9 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
             }
         }
         for (i, floats) in floats.iter().enumerate() {
-            let step = _mm512_set1_ps(*x.add(PAIRS * R + first + i).cast::<f32>());
+            let step = _mm512_set1_ps(*x.add(L::WORDS * R + first + i).cast::<f32>());
             for (p, float) in floats.iter().enumerate() {
-                let scale = _mm512_load_ps(weights.add(P * PAIRS + p).cast());
+                let scale = _mm512_load_ps(weights.add(scale::<L, P>(0) + p).cast());
                 let sum = sums.add((first + i) * P + p).cast();
                 let new = _mm512_fmadd_ps(*float, _mm512_mul_ps(scale, step), _mm512_load_ps(sum));
                 _mm512_store_ps(sum, new);
@@ -356,6 +414,25 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
         }
     }
 }
+
+/// What 16-bit codes have in common.
+macro_rules! of_16_bits {
+    () => {
+        const WORDS: usize = crate::words::PAIRS;
+        const BITS: u32 = 16;
+
+        #[inline(always)]
+        unsafe fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+            // SAFETY: passed on to the caller.
+            unsafe { crate::kernel::words::dot(sum, codes, x) }
+        }
+
+        fn place(column: usize) -> (usize, u32) {
+            (column / 4 * 2 + column % 2, 16 * (1 - column as u32 % 4 / 2))
+        }
+    };
+}
+use of_16_bits;
 
 /// `vpdpwssd`: adds the two products of each pair. As an intrinsic, the compiler makes a multiplication and an addition of it
 /// here and there, which take twice as long.

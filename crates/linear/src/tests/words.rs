@@ -62,23 +62,33 @@ fn sixteen_bits_are_as_close_as_they_can_be() {
     }
 }
 
-/// bf16 has 8 bits: an error of 2^-9 / sqrt(3) of a number, about, and of a weight as much. What has no AMX takes no notice.
+/// What `medium` allows: bf16 has 8 bits, an error of 2^-9 / sqrt(3) of a number, about, and of a weight as much. Codes to 127 of
+/// normal numbers are off by 2.1 / 127 / sqrt(12), or 4.8e-3, of their size (products by less where minima have a part in them). All others take no notice.
+fn medium(isa: Isa, format: Format) -> Option<std::ops::Range<f64>> {
+    match format {
+        Format::F32 => None,
+        _ if isa >= Isa::Amx => Some(3e-4..3e-3),
+        _ if isa >= Isa::Avx512 && QUANTISED.contains(&format) => Some(2e-3..6e-3),
+        _ => None,
+    }
+}
+
 #[test]
-fn medium_is_bf16_where_there_are_tiles() {
+fn medium_is_bf16_or_8_bits() {
     let mut random = Random(3);
-    let x: Vec<f32> = (0..40 * 1024).map(|_| normal(&mut random)).collect();
+    let x: Vec<f32> = (0..41 * 1024).map(|_| normal(&mut random)).collect();
     for isa in Isa::available() {
         for format in Format::ALL {
             let mut case = case(format, 72, 1024, 9);
             let high = multiply(isa, &case.packed, &x);
             case.packed = case.packed.with_precision(Precision::Medium);
-            let error = relative_error(isa, &case, &x);
-            if isa >= Isa::Amx && format != Format::F32 {
-                assert!((3e-4..3e-3).contains(&error), "{isa}, {format}: {error:.1e}");
-            } else {
-                assert_eq!(multiply(isa, &case.packed, &x), high, "{isa}, {format}");
+            match medium(isa, format) {
+                Some(allowed) => {
+                    let error = relative_error(isa, &case, &x);
+                    assert!(allowed.contains(&error), "{isa}, {format}: {error:.1e}");
+                }
+                None => assert!(multiply(isa, &case.packed, &x) == high, "{isa}, {format}"),
             }
-            check(isa, &case, &x, &multiply(isa, &case.packed, &x));
         }
     }
 }
@@ -101,6 +111,14 @@ fn a_number_that_stands_out_spares_the_others() {
                 x.iter_mut().skip(column).step_by(32).for_each(|x| *x += 100.0);
                 let error = relative_error(isa, &case, &x);
                 assert!(error < 1e-4, "{isa}, {format}, column {column}: {error:.1e}");
+                if let Some(allowed) = medium(isa, format) {
+                    case.packed = case.packed.with_precision(Precision::Medium);
+                    let error = relative_error(isa, &case, &x);
+                    assert!(
+                        error < allowed.end,
+                        "{isa}, {format}, column {column}, medium: {error:.1e}"
+                    );
+                }
             }
         }
     }
@@ -146,6 +164,11 @@ fn greatest_codes_do_not_overflow() {
             for sign in [1.0, -1.0] {
                 let x = vec![sign * 3.0; 24 * 64];
                 check(isa, &case, &x, &multiply(isa, &case.packed, &x));
+                // 3 is a code of 8 bits too, the greatest; a bf16 of these weights is another number.
+                if isa < Isa::Amx {
+                    let medium = case.packed.clone().with_precision(Precision::Medium);
+                    check(isa, &case, &x, &multiply(isa, &medium, &x));
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A block of activations as codes: `step * code`, the greatest magnitude being the greatest code.
 #![allow(unsafe_code)]
 
-use super::{Outlier, PAIRS, WORDS};
+use super::{BESIDE, FOURS, Outlier};
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
@@ -19,9 +19,9 @@ const TINY: f32 = 1e-31;
 /// How many numbers ahead in a row the memory is asked for.
 const FORESIGHT: usize = 4 * BLOCK;
 
-/// Fills a tile, `[blocks][WORDS][height]`, with the rows of `x`, `[rows, cols]`.
+/// Fills a tile, `[blocks][W + BESIDE][height]`, with the rows of `x`, `[rows, cols]`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn fill(
+pub(super) fn fill<const W: usize>(
     x: &[f32],
     cols: usize,
     most: i16,
@@ -29,8 +29,8 @@ pub(super) fn fill(
     outliers: &mut Vec<Outlier>,
 ) {
     for (four, x) in x.chunks(4 * cols).enumerate() {
-        for (block, data) in data.chunks_exact_mut(WORDS * height).enumerate() {
-            let mut pairs = [_mm512_setzero_si512(); 4];
+        for (block, data) in data.chunks_exact_mut((W + BESIDE) * height).enumerate() {
+            let mut words = [_mm512_setzero_si512(); 4];
             let mut steps = [0; 4];
             let mut sums = [0; 4];
             for (i, x) in x.chunks_exact(cols).enumerate() {
@@ -45,31 +45,32 @@ pub(super) fn fill(
                 let top = leave_out(&mut numbers, |column, number| {
                     outliers.push(Outlier {
                         row: 4 * four + i,
-                        pair: block * PAIRS + column / 4 * 2 + column % 2,
-                        upper: column % 4 >= 2,
+                        block,
+                        column,
                         number,
                     });
                 });
                 let (codes, step) = code(numbers, top, f32::from(most));
-                (pairs[i], steps[i]) = (codes, step.to_bits() as i32);
+                words[i] = if W == FOURS { bytes(codes) } else { pairs(codes) };
+                steps[i] = step.to_bits() as i32;
             }
-            let (to, rest) = data.split_at_mut(PAIRS * height);
-            put(pairs, to, height, 4 * four);
+            let (to, rest) = data.split_at_mut(W * height);
+            put::<W>(words, to, height, 4 * four);
             rest[4 * four..][..4].copy_from_slice(&steps);
             rest[height + 4 * four..][..4].copy_from_slice(&sums);
         }
     }
-    outliers.sort_by_key(|outlier| outlier.pair);
+    outliers.sort_by_key(|outlier| outlier.block);
 }
 
-/// Puts the pairs of four rows into a block, `[PAIRS][height]`, from a row on.
+/// Puts the words of four rows into a block, `[W][height]`, from a row on.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn put(rows: [__m512i; 4], to: &mut [i32], height: usize, row: usize) {
+fn put<const W: usize>(rows: [__m512i; 4], to: &mut [i32], height: usize, row: usize) {
     let [a, b, c, d] = rows;
     let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
     let (upper_ab, upper_cd) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-    // Pairs `i`, `4 + i`, `8 + i` and `12 + i`, of four rows each.
+    // Words `i`, `4 + i`, `8 + i` and `12 + i`, of four rows each.
     let columns = [
         _mm512_unpacklo_epi64(ab, cd),
         _mm512_unpackhi_epi64(ab, cd),
@@ -83,7 +84,7 @@ fn put(rows: [__m512i; 4], to: &mut [i32], height: usize, row: usize) {
             _mm512_extracti32x4_epi32::<2>(column),
             _mm512_extracti32x4_epi32::<3>(column),
         ];
-        for (four, part) in parts.into_iter().enumerate() {
+        for (four, part) in parts.into_iter().enumerate().take(W / 4) {
             let to = &mut to[(4 * four + i) * height + row..][..4];
             // SAFETY: there is room for four numbers.
             unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), part) };
@@ -149,17 +150,38 @@ fn take_out(numbers: &mut [__m512; 2], magnitude: f32, found: &mut impl FnMut(us
 /// Codes and step of a block whose greatest magnitude is `top`. Infinity, and what is no number, makes a step that is none
 /// either, and so outputs that show it.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn code(x: [__m512; 2], top: f32, most: f32) -> (__m512i, f32) {
+#[target_feature(enable = "avx512f")]
+fn code(x: [__m512; 2], top: f32, most: f32) -> ([__m512i; 2], f32) {
     let (inverse, step) = match top {
         ..TINY => (0.0, 0.0),
         f32::INFINITY => (0.0, f32::NAN),
         _ => (most / top, top / most),
     };
     let inverse = _mm512_set1_ps(inverse);
-    let [a, b] = x.map(|x| _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, inverse))));
-    let words = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b);
+    let [a, b] = x;
+    let codes = [
+        _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
+        _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)),
+    ];
+    (codes, step)
+}
+
+/// Codes as words of 16 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pairs([a, b]: [__m512i; 2]) -> __m512i {
+    let words = _mm512_castsi256_si512(_mm512_cvtepi32_epi16(a));
+    let words = _mm512_inserti64x4::<1>(words, _mm512_cvtepi32_epi16(b));
     // Columns 0, 1, 2, 3 become 0, 2, 1, 3.
     let order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
-    (_mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order)), step)
+    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
+}
+
+/// Codes as bytes without a sign, in the lower half.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn bytes([a, b]: [__m512i; 2]) -> __m512i {
+    let up = _mm512_set1_epi32(128);
+    let a = _mm512_castsi128_si512(_mm512_cvtepi32_epi8(_mm512_add_epi32(a, up)));
+    _mm512_inserti32x4::<1>(a, _mm512_cvtepi32_epi8(_mm512_add_epi32(b, up)))
 }

@@ -1,7 +1,7 @@
 //! Floats as 16-bit codes: fixed point, with a power of two as the scale of a row's 32 columns.
 #![allow(unsafe_code)]
 
-use super::Source;
+use super::{Source, Unpacked, of_16_bits};
 use crate::kernel::float::Columns;
 use crate::layout::{BF16, BLOCK, F16, Line};
 use crate::packed::Panel;
@@ -17,7 +17,7 @@ const TINY: i32 = 27 << 23;
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], stride: usize) -> ([__m512; 2], __m512) {
+unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], stride: usize) -> Unpacked {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
     // SAFETY: the codes are there; each store has a line.
     unsafe {
@@ -46,25 +46,26 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
                 _mm512_store_si512(out.as_mut_ptr().add((2 * four + i) * stride).cast(), pair);
             }
         }
-        ([_mm512_maskz_mov_ps(!small, scale); 2], _mm512_setzero_ps())
+        Unpacked {
+            scales: [_mm512_maskz_mov_ps(!small, scale); 2],
+            minimum: _mm512_setzero_ps(),
+            begin: [_mm512_setzero_si512(); 2],
+        }
     }
 }
 
 macro_rules! source {
     ($layout:ty) => {
         impl Source for $layout {
+            of_16_bits!();
+
             // 8 times 16384 times `MOST_BESIDE_FLOATS` is less than 2^31.
             const RUN: usize = 4;
             const SCALES: usize = 1;
             const MINIMA: bool = false;
 
             #[inline(always)]
-            unsafe fn unpack(
-                panel: Panel<'_>,
-                block: usize,
-                codes: &mut [Line],
-                stride: usize,
-            ) -> ([__m512; 2], __m512) {
+            unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> Unpacked {
                 // SAFETY: passed on to the caller.
                 unsafe { unpack::<Self>(panel, block, codes, stride) }
             }

@@ -1,7 +1,7 @@
 //! Quantised weights as 16-bit codes: the numbers of the file less its offset, exactly.
 #![allow(unsafe_code)]
 
-use super::Source;
+use super::{Source, Unpacked, of_16_bits};
 use crate::kernel::integer::Integers;
 use crate::layout::{Line, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
@@ -14,12 +14,7 @@ use std::arch::x86_64::*;
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Integers>(
-    panel: Panel<'_>,
-    block: usize,
-    out: &mut [Line],
-    stride: usize,
-) -> ([__m512; 2], __m512) {
+unsafe fn unpack<L: Integers>(panel: Panel<'_>, block: usize, out: &mut [Line], stride: usize) -> Unpacked {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
     // SAFETY: the codes are there, as are the scales of every block; each store has a line.
     unsafe {
@@ -34,25 +29,27 @@ unsafe fn unpack<L: Integers>(
                 _mm512_store_si512(to.cast(), _mm512_sub_epi16(pair, offset));
             }
         }
-        L::scales(panel.scales.as_ptr().cast(), block)
+        let (scales, minimum) = L::scales(panel.scales.as_ptr().cast(), block);
+        Unpacked {
+            scales,
+            minimum,
+            begin: [_mm512_setzero_si512(); 2],
+        }
     }
 }
 
 macro_rules! source {
     ($layout:ty) => {
         impl Source for $layout {
+            of_16_bits!();
+
             // 32 times 128 times 32767 is less than 2^28.
             const RUN: usize = PAIRS / Self::SCALES;
             const SCALES: usize = if Self::HALVES { 2 } else { 1 };
             const MINIMA: bool = <Self as Integers>::MINIMA;
 
             #[inline(always)]
-            unsafe fn unpack(
-                panel: Panel<'_>,
-                block: usize,
-                codes: &mut [Line],
-                stride: usize,
-            ) -> ([__m512; 2], __m512) {
+            unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> Unpacked {
                 // SAFETY: passed on to the caller.
                 unsafe { unpack::<Self>(panel, block, codes, stride) }
             }
