@@ -208,7 +208,7 @@ fn main() {
         "| model | format | rows | tokens | ms | pages of 16 rows, of that speed | GB/s | of bandwidth | reference, ms | times faster |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    for (depth, tokens) in [(2048, 1), (8192, 1), (1024, 256)] {
+    for (depth, tokens) in [(2048, 1), (8192, 1), (8192, 2), (8192, 3), (8192, 4), (1024, 256)] {
         for format in FORMATS {
             for model in models() {
                 let line = format!("| {} | {format} | {depth} | {tokens} |", model.name);

@@ -346,11 +346,11 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
 
 fn check(asked: &Asked) {
     let input = asked.input();
-    let want = Reference.attend(&input).unwrap();
+    let want = Reference.attend(&input).unwrap().attended;
     let (out, lse) = (floats(want.out), want.lse.map(floats));
     for (isa, kernel) in here() {
         kernel.supports(&input.problem()).unwrap();
-        let got = kernel.attend(&input).unwrap();
+        let got = kernel.attend(&input).unwrap().attended;
         // Codes of 8 and 4 bits are multiplied with whole numbers of 16 there: docs/design/0008-whole-numbers.md.
         let whole = |codec: &&dyn Codec| codec.name().starts_with("int8") || codec.name().starts_with("int4");
         let whole = *isa >= Isa::Avx512 && asked.codecs.iter().any(whole);
@@ -448,7 +448,7 @@ fn a_broken_row_is_not_hidden() {
             query: Query::new(draw.rows([1, 2, 16]), 1.0),
         };
         for (isa, kernel) in here() {
-            let out = floats(kernel.attend(&asked.input()).unwrap().out);
+            let out = floats(kernel.attend(&asked.input()).unwrap().attended.out);
             assert!(out.iter().all(|x| x.is_nan()), "{isa}, row {broken}: {out:?}");
         }
     }
@@ -508,9 +508,9 @@ fn nothing_broken_is_hidden_in_any_format() {
                     retention: Retention::All,
                     query,
                 };
-                let want = floats(Reference.attend(&asked.input()).unwrap().out);
+                let want = floats(Reference.attend(&asked.input()).unwrap().attended.out);
                 for (isa, kernel) in here() {
-                    let got = floats(kernel.attend(&asked.input()).unwrap().out);
+                    let got = floats(kernel.attend(&asked.input()).unwrap().attended.out);
                     for (i, (want, got)) in want.iter().zip(&got).enumerate() {
                         assert!(
                             want.is_finite() == got.is_finite() && (!want.is_finite() || (want - got).abs() < 1e-3),

@@ -6,7 +6,7 @@
 use burn::tensor::{DType, Tensor, TensorData};
 use kvlab_core::{Attended, Bytes, CacheError, EMPTY_LSE, Value};
 use kvlab_store::layout::Run;
-use kvlab_store::{Codec, Form, Input, Kernel, LayerStore, Part, Problem, QueryChunk, codec};
+use kvlab_store::{Codec, Computed, Form, Input, Kernel, LayerStore, Part, Problem, QueryChunk, codec};
 use std::ops::Range;
 
 /// See the module.
@@ -27,31 +27,7 @@ impl Kernel for Reference {
         Ok(())
     }
 
-    fn scratch(&self, input: &Input<'_>) -> Bytes {
-        // A row unpacked, in the planes whose codec does not hold f32 already; and packed, where runs are joined.
-        let unpacked = |codecs: [&dyn Codec; 2]| {
-            let dims = [input.row.key, input.row.stored_value_dim()];
-            let values = codecs.iter().zip(dims).filter(|(c, _)| c.name() != codec::EXACT.name());
-            (values.map(|(_, dim)| dim).sum::<usize>() * input.row.heads * size_of::<f32>()) as u64
-        };
-        let held = |part: &Part<'_>, runs: &[Run]| {
-            let rows: usize = runs.iter().map(|run| run.len).sum();
-            let joined = if runs.len() > 1 {
-                part.store.rows(0, rows).bytes().0
-            } else {
-                0
-            };
-            rows as u64 * unpacked(part.codecs) + joined
-        };
-        let parts = input.parts.iter();
-        let most = parts.flat_map(|part| {
-            let groups = part.runs.iter().flat_map(|runs| groups(part, runs));
-            groups.map(|runs| held(part, &runs))
-        });
-        Bytes(most.max().unwrap_or(0))
-    }
-
-    fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError> {
+    fn attend(&self, input: &Input<'_>) -> Result<Computed, CacheError> {
         let mut outs = Vec::with_capacity(input.chunks.len());
         let mut lses = Vec::with_capacity(input.chunks.len());
         for i in 0..input.chunks.len() {
@@ -59,11 +35,39 @@ impl Kernel for Reference {
             outs.push(out);
             lses.push(lse);
         }
-        Ok(Attended {
-            out: join(outs).cast(input.query.q.dtype()),
-            lse: input.query.lse.then(|| join(lses)),
+        Ok(Computed {
+            attended: Attended {
+                out: join(outs).cast(input.query.q.dtype()),
+                lse: input.query.lse.then(|| join(lses)),
+            },
+            scratch: scratch(input),
         })
     }
+}
+
+/// Rows that are unpacked or joined at a time.
+fn scratch(input: &Input<'_>) -> Bytes {
+    // A row unpacked, in the planes whose codec does not hold f32 already; and packed, where runs are joined.
+    let unpacked = |codecs: [&dyn Codec; 2]| {
+        let dims = [input.row.key, input.row.stored_value_dim()];
+        let values = codecs.iter().zip(dims).filter(|(c, _)| c.name() != codec::EXACT.name());
+        (values.map(|(_, dim)| dim).sum::<usize>() * input.row.heads * size_of::<f32>()) as u64
+    };
+    let held = |part: &Part<'_>, runs: &[Run]| {
+        let rows: usize = runs.iter().map(|run| run.len).sum();
+        let joined = if runs.len() > 1 {
+            part.store.rows(0, rows).bytes().0
+        } else {
+            0
+        };
+        rows as u64 * unpacked(part.codecs) + joined
+    };
+    let parts = input.parts.iter();
+    let most = parts.flat_map(|part| {
+        let groups = part.runs.iter().flat_map(|runs| groups(part, runs));
+        groups.map(|runs| held(part, &runs))
+    });
+    Bytes(most.max().unwrap_or(0))
 }
 
 /// Rows that are looked at together, as f32.

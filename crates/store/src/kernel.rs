@@ -132,12 +132,17 @@ pub trait Kernel: Send + Sync {
     /// The reason why not.
     fn supports(&self, problem: &Problem) -> Result<(), String>;
 
-    /// Bytes of unpacked rows that it holds at a time.
-    fn scratch(&self, input: &Input<'_>) -> Bytes;
-
     /// Attention of every chunk's queries over the rows of that chunk.
     ///
     /// # Errors
     /// A device that failed.
-    fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError>;
+    fn attend(&self, input: &Input<'_>) -> Result<Computed, CacheError>;
+}
+
+/// What a kernel computed.
+#[derive(Clone, Debug)]
+pub struct Computed {
+    pub attended: Attended,
+    /// Bytes that it held meanwhile: unpacked rows, and results of parts.
+    pub scratch: Bytes,
 }

@@ -27,7 +27,7 @@ mod variant;
 pub use cache::{Adopt, Parts, StoredCache};
 pub use codec::Codec;
 pub use grouped::Grouped;
-pub use kernel::{Form, Input, Kernel, Part, Problem, QueryChunk};
+pub use kernel::{Computed, Form, Input, Kernel, Part, Problem, QueryChunk};
 pub use layout::{Layout, Run};
 pub use none::None as NoCache;
 pub use plane::{LayerStore, Plane};

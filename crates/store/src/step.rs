@@ -2,7 +2,7 @@
 
 use crate::cache::{Layer, StoredCache};
 use crate::layout::{Growth, Run};
-use crate::{Form, Input, Kernel, LayerStore, Part, QueryChunk, codec};
+use crate::{Computed, Form, Input, Kernel, LayerStore, Part, QueryChunk, codec};
 use burn::tensor::{Int, Tensor};
 use kvlab_core::{
     Accept, Attended, Bytes, CacheError, LayerId, LayerSpec, Query, Retention, RowSpec, Rows, SeqId, Span, Step,
@@ -69,10 +69,10 @@ impl<'a> StoredStep<'a> {
         known.ok_or(CacheError::UnknownLayer(layer))
     }
 
-    fn note(&mut self, ran: Ran) -> Attended {
-        self.kernels.insert(ran.kernel);
-        self.scratch = self.scratch.max(ran.scratch);
-        ran.attended
+    fn note(&mut self, (computed, kernel): (Computed, &'static str)) -> Attended {
+        self.kernels.insert(kernel);
+        self.scratch = self.scratch.max(computed.scratch);
+        computed.attended
     }
 
     /// New rows of a layer, as they will be stored.
@@ -200,32 +200,19 @@ fn visible(run: Run, query: usize, spec: &LayerSpec, block: usize) -> impl Itera
     sink.into_iter().chain(rest)
 }
 
-/// What a kernel did, and what it held meanwhile.
-struct Ran {
-    attended: Attended,
-    kernel: &'static str,
-    scratch: Bytes,
-}
-
 /// Runs the first kernel that takes the problem.
 fn run(
     kernels: &'static [&'static dyn Kernel],
     tokens: usize,
     layer: LayerId,
     input: &Input<'_>,
-) -> Result<Ran, CacheError> {
+) -> Result<(Computed, &'static str), CacheError> {
     check_query(layer, tokens, input)?;
     let problem = input.problem();
     let mut reasons = Vec::new();
     for kernel in kernels {
         match kernel.supports(&problem) {
-            Ok(()) => {
-                return Ok(Ran {
-                    attended: kernel.attend(input)?,
-                    kernel: kernel.name(),
-                    scratch: kernel.scratch(input),
-                });
-            }
+            Ok(()) => return Ok((kernel.attend(input)?, kernel.name())),
             Err(reason) => reasons.push(format!("{}: {reason}", kernel.name())),
         }
     }

@@ -96,6 +96,7 @@ pub struct Chunk {
 /// The rows' weights for a group of the values, for one query: about `scale * (256 high + low)`.
 #[repr(C, align(64))]
 pub struct Weights {
+    /// In the order of [`word`].
     bytes: [[i32; ROWS / 4]; 2],
     scale: f32,
     /// Sum of the whole numbers.
@@ -183,50 +184,34 @@ vnni! {
         }
     }
 
-    /// Adds to each word of `sum` the products of its four codes and the four bytes of one word in memory. Left to
-    /// itself, the compiler loads all words first, for which there are no registers.
-    unsafe fn product(sum: __m512i, codes: __m512i, word: &i32) -> __m512i {
-        let mut sum = sum;
-        std::arch::asm!(
-            "vpdpbusd {sum}, {codes}, dword ptr [{word}]{{1to16}}",
-            sum = inout(zmm_reg) sum, codes = in(zmm_reg) codes, word = in(reg) word,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-        sum
-    }
-
-    /// A chunk of a row: a code in each byte, in the [`order`] of the format.
-    unsafe fn codes[const BITS: u32](row: *const u8) -> __m512i {
-        if BITS == 8 {
-            return _mm512_loadu_si512(row.cast());
+    /// 32 bytes of each of 16 rows as 8 columns of words. `row` says where a row's bytes are.
+    unsafe fn columns(lines: &Lines<'_>, first: usize, at: usize) -> [__m512i; 8] {
+        // Rows i and 8 + i in one vector.
+        let mut r = [_mm512_setzero_si512(); 8];
+        for (i, r) in r.iter_mut().enumerate() {
+            let low = _mm256_loadu_si256(lines.place.row(first + i).add(at).cast());
+            let high = _mm256_loadu_si256(lines.place.row(first + 8 + i).add(at).cast());
+            *r = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
         }
-        let both = _mm512_broadcast_i64x4(_mm256_loadu_si256(row.cast()));
-        let nibbles = _mm512_srlv_epi64(both, _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4));
-        _mm512_and_si512(nibbles, _mm512_set1_epi8(15))
-    }
-
-    /// 16 rows of 16 words to 16 columns.
-    unsafe fn turn(r: &mut [__m512i; 16]) {
-        let mut t = *r;
-        for i in 0..8 {
+        let mut t = [_mm512_setzero_si512(); 8];
+        for i in 0..4 {
             t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
             t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
         }
-        let mut u = t;
-        for i in 0..4 {
-            u[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-            u[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-            u[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-            u[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-        }
+        // Of four rows each: columns c and 4 + c, for all rows of the first half, then of the second.
+        let mut columns = [_mm512_setzero_si512(); 8];
         for c in 0..4 {
-            let low = [_mm512_shuffle_i32x4::<0x88>(u[c], u[4 + c]), _mm512_shuffle_i32x4::<0x88>(u[8 + c], u[12 + c])];
-            let high = [_mm512_shuffle_i32x4::<0xDD>(u[c], u[4 + c]), _mm512_shuffle_i32x4::<0xDD>(u[8 + c], u[12 + c])];
-            r[c] = _mm512_shuffle_i32x4::<0x88>(low[0], low[1]);
-            r[8 + c] = _mm512_shuffle_i32x4::<0xDD>(low[0], low[1]);
-            r[4 + c] = _mm512_shuffle_i32x4::<0x88>(high[0], high[1]);
-            r[12 + c] = _mm512_shuffle_i32x4::<0xDD>(high[0], high[1]);
+            let (a, b) = (t[c / 2], t[2 + c / 2]);
+            let (d, e) = (t[4 + c / 2], t[6 + c / 2]);
+            let [first, second] = match c % 2 {
+                0 => [_mm512_unpacklo_epi64(a, b), _mm512_unpacklo_epi64(d, e)],
+                _ => [_mm512_unpackhi_epi64(a, b), _mm512_unpackhi_epi64(d, e)],
+            };
+            // Rows 0 to 3 and 8 to 11 are in `first`, 4 to 7 and 12 to 15 in `second`.
+            columns[c] = _mm512_permutex2var_epi64(first, _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13), second);
+            columns[4 + c] = _mm512_permutex2var_epi64(first, _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15), second);
         }
+        columns
     }
 
     /// Scores of queries and rows.
@@ -258,11 +243,19 @@ vnni! {
         for row in (0..lines.len).step_by(16) {
             lines.ahead.ask::<Avx512>(row, 16);
             for (c, &groups) in groups.iter().enumerate().take(chunks) {
+                let at = c * kind.width();
                 let mut r = [_mm512_setzero_si512(); 16];
-                for (i, r) in r.iter_mut().enumerate() {
-                    *r = codes::<BITS>(lines.place.row(row + i).add(c * kind.width()));
+                let (first, second) = r.split_at_mut(8);
+                first.copy_from_slice(&columns(&lines, row, at));
+                if BITS == 8 {
+                    second.copy_from_slice(&columns(&lines, row, at + GROUP));
+                } else {
+                    let nibble = _mm512_set1_epi8(15);
+                    for (low, high) in first.iter_mut().zip(second) {
+                        *high = _mm512_and_si512(_mm512_srli_epi32::<4>(*low), nibble);
+                        *low = _mm512_and_si512(*low, nibble);
+                    }
                 }
-                turn(&mut r);
                 let factors = Pair::new(&lines.scaled, groups, row, half);
                 let mut j = 0;
                 while j < queries {
@@ -290,16 +283,27 @@ vnni! {
                 }
             }
         }
+        // Adds to each word of a sum the products of its four codes and the four bytes of one word in memory. Left to itself, the
+        // compiler loads all words first, for which there are no registers.
+        macro_rules! product {
+            ($sum:expr, $codes:expr, $q:ident, $byte:literal, $word:literal) => {
+                std::arch::asm!(
+                    "vpdpbusd {sum}, {codes}, dword ptr [{q} + {at}]{{1to16}}",
+                    sum = inout(zmm_reg) $sum, codes = in(zmm_reg) $codes, q = in(reg) $q,
+                    at = const std::mem::offset_of!(Chunk, bytes) + $byte * CHUNK + $word * 4,
+                    options(pure, readonly, nostack, preserves_flags),
+                )
+            };
+        }
         // Written out: in a loop, which half it is would be looked up.
         macro_rules! columns {
             ($($i:literal)*) => {$(
                 // Which half a column of four codes belongs to.
                 let half = if BITS == 8 { $i / 8 } else { $i / 4 % 2 };
                 for (j, sums) in sums.iter_mut().enumerate() {
-                    let q = &*q.add(j * chunks);
-                    for (b, sums) in sums.iter_mut().enumerate() {
-                        sums[half] = product(sums[half], r[$i], &q.bytes[b][$i]);
-                    }
+                    let q = q.add(j * chunks);
+                    product!(sums[0][half], r[$i], q, 0, $i);
+                    product!(sums[1][half], r[$i], q, 1, $i);
                 }
             )*};
         }
@@ -366,13 +370,20 @@ vnni! {
             let mut sums = [_mm512_setzero_si512(); 4];
             for (k, to) in to.iter_mut().enumerate() {
                 let inverse = _mm512_set1_ps(inverse[k]);
-                for (i, product) in products[k].into_iter().enumerate().take(vectors) {
-                    let code = _mm512_cvtps_epi32(_mm512_mul_ps(product, inverse));
-                    sums[k] = _mm512_add_epi32(sums[k], code);
-                    for (b, byte) in split(code).into_iter().enumerate() {
-                        let at = to.bytes[b].as_mut_ptr().add(i * 4);
-                        _mm_storeu_si128(at.cast(), _mm512_cvtepi32_epi8(byte));
-                    }
+                let mut codes = [_mm512_setzero_si512(); ROWS / 16];
+                for (code, product) in codes.iter_mut().zip(products[k]) {
+                    *code = _mm512_cvtps_epi32(_mm512_mul_ps(product, inverse));
+                }
+                // Four rows of each vector side by side: where a word lies then, `word` says.
+                let words = [_mm512_packs_epi32(codes[0], codes[1]), _mm512_packs_epi32(codes[2], codes[3])];
+                let mut bytes = [[_mm512_setzero_si512(); 2]; 2];
+                for (i, word) in words.into_iter().enumerate() {
+                    bytes[0][i] = _mm512_srai_epi16::<8>(_mm512_add_epi16(word, _mm512_set1_epi16(128)));
+                    bytes[1][i] = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(word));
+                    sums[k] = _mm512_add_epi32(sums[k], _mm512_madd_epi16(word, _mm512_set1_epi16(1)));
+                }
+                for (b, [first, second]) in bytes.into_iter().enumerate() {
+                    _mm512_storeu_si512(to.bytes[b].as_mut_ptr().cast(), _mm512_packs_epi16(first, second));
                 }
             }
             let mut sum = [0; 4];
@@ -406,113 +417,192 @@ vnni! {
     /// Adds rows to the sums of every query, each with its weight. `group` is the number of numbers of a group.
     ///
     /// # Safety
-    /// Rows have the numbers that `fits` looked at, `w` are those of [`weights`], and the sums have `dim` numbers.
-    pub unsafe fn values(kind: Kind, lines: Lines<'_>, w: *const Weights, group: usize, dim: usize, sums: Queries) {
-        match (kind.bits, group == GROUP) {
-            (8, false) => all_values::<8, false>(kind, lines, w, group, dim, sums),
-            (8, true) => all_values::<8, true>(kind, lines, w, group, dim, sums),
-            (_, false) => all_values::<4, false>(kind, lines, w, group, dim, sums),
-            (_, true) => all_values::<4, true>(kind, lines, w, group, dim, sums),
+    /// Rows have the numbers that `fits` looked at, `w` are those of [`weights`], the sums have `dim` numbers, and `fours` has room.
+    pub unsafe fn values(
+        kind: Kind, lines: Lines<'_>, w: *const Weights, group: usize, dim: usize, sums: Queries, fours: *mut Fours,
+    ) {
+        match kind.bits {
+            8 => all_values::<8>(kind, lines, w, group, dim, sums, fours),
+            _ => all_values::<4>(kind, lines, w, group, dim, sums, fours),
         }
     }
 
-    unsafe fn all_values[const BITS: u32, const TWO: bool](
-        kind: Kind, lines: Lines<'_>, w: *const Weights, group: usize, dim: usize, sums: Queries,
+    unsafe fn all_values[const BITS: u32](
+        kind: Kind, lines: Lines<'_>, w: *const Weights, group: usize, dim: usize, sums: Queries, fours: *mut Fours,
     ) {
         let mut lines = lines;
         let groups = dim.div_ceil(group);
         for c in 0..dim / CHUNK {
+            let (first, second) = (c * CHUNK / group, (c * CHUNK + GROUP) / group);
             let mut j = 0;
-            let w = w.add(c * CHUNK / group);
             while j < sums.count {
-                let (w, to) = (w.add(j * groups), sums.first.add(j * sums.stride + c * CHUNK));
-                j += match sums.count - j {
-                    1 => some_values::<BITS, TWO, 1>(kind, lines, w, groups, c, to, sums.stride),
-                    2 | 4 => some_values::<BITS, TWO, 2>(kind, lines, w, groups, c, to, sums.stride),
-                    _ => some_values::<BITS, TWO, 3>(kind, lines, w, groups, c, to, sums.stride),
+                let chunk = Values {
+                    kind,
+                    lines,
+                    at: c * kind.width(),
+                    w: w.add(j * groups + first),
+                    second: second - first,
+                    groups,
+                    to: sums.first.add(j * sums.stride + c * CHUNK),
+                    stride: sums.stride,
+                    fours,
+                };
+                j += match (sums.count - j, j) {
+                    (1, 0) => chunk.add::<BITS, 1, true>(),
+                    (2 | 4, 0) => chunk.add::<BITS, 2, true>(),
+                    (_, 0) => chunk.add::<BITS, 3, true>(),
+                    (1, _) => chunk.add::<BITS, 1, false>(),
+                    (2 | 4, _) => chunk.add::<BITS, 2, false>(),
+                    _ => chunk.add::<BITS, 3, false>(),
                 };
                 lines.ahead = super::inner::Ahead::NOTHING;
             }
         }
     }
 
-    unsafe fn some_values[const BITS: u32, const TWO: bool, const Q: usize](
-        kind: Kind, lines: Lines<'_>, w: *const Weights, groups: usize, c: usize, to: *mut f32, stride: usize,
-    ) -> usize {
-        // Of each query and byte: words 4 k to 4 k + 3 of every sixteen.
-        let mut sums = [[[_mm512_setzero_si512(); 4]; 2]; Q];
-        for i in 0..lines.len.div_ceil(4) {
-            lines.ahead.ask::<Avx512>(4 * i, 4);
-            let mut r = [_mm512_setzero_si512(); 4];
-            for (row, r) in r.iter_mut().enumerate() {
-                *r = codes::<BITS>(lines.place.row(4 * i + row).add(c * kind.width()));
-            }
-            let low = [_mm512_unpacklo_epi8(r[0], r[1]), _mm512_unpacklo_epi8(r[2], r[3])];
-            let high = [_mm512_unpackhi_epi8(r[0], r[1]), _mm512_unpackhi_epi8(r[2], r[3])];
-            let four = [
-                _mm512_unpacklo_epi16(low[0], low[1]),
-                _mm512_unpackhi_epi16(low[0], low[1]),
-                _mm512_unpacklo_epi16(high[0], high[1]),
-                _mm512_unpackhi_epi16(high[0], high[1]),
-            ];
-            for (j, sums) in sums.iter_mut().enumerate() {
-                let w = w.add(j * groups);
-                for (b, sums) in sums.iter_mut().enumerate() {
-                    let mut weight = _mm512_set1_epi32((*w).bytes[b][i]);
-                    if TWO {
-                        weight = _mm512_mask_set1_epi32(weight, second::<BITS>(), (*w.add(1)).bytes[b][i]);
-                    }
-                    for (sum, codes) in sums.iter_mut().zip(four) {
-                        *sum = _mm512_dpbusd_epi32(*sum, codes, weight);
-                    }
-                }
-            }
-        }
-        for (j, sums) in sums.iter().enumerate() {
-            let w = w.add(j * groups);
-            let (first, second_group) = (&*w, &*w.add(usize::from(TWO)));
-            let mask = if TWO { second::<BITS>() } else { 0 };
-            let both = |x: f32, y: f32| _mm512_mask_mov_ps(_mm512_set1_ps(x), mask, _mm512_set1_ps(y));
-            let (scale, zero) = (both(first.scale, second_group.scale), both(first.zero, second_group.zero));
-            let middle = kind.half();
-            let middle = _mm512_mask_set1_epi32(
-                _mm512_set1_epi32(middle.wrapping_mul(first.sum)), mask, middle.wrapping_mul(second_group.sum),
-            );
-            let mut x = [_mm512_setzero_ps(); 4];
-            for (k, x) in x.iter_mut().enumerate() {
-                let sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0][k]), sums[1][k]);
-                let sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, middle));
-                *x = _mm512_fmadd_ps(sum, scale, zero);
-            }
-            add_in_order::<BITS>(x, to.add(j * stride));
-        }
-        Q
-    }
-
-    /// Adds a chunk's sums, which are in the order of `some_values`, to those in memory.
+    /// A chunk's sums of one query, which are in the order of [`four_rows`], added to those in memory.
     unsafe fn add_in_order[const BITS: u32](x: [__m512; 4], to: *mut f32) {
-        let low = [_mm512_shuffle_f32x4::<0x44>(x[0], x[1]), _mm512_shuffle_f32x4::<0x44>(x[2], x[3])];
-        let high = [_mm512_shuffle_f32x4::<0xEE>(x[0], x[1]), _mm512_shuffle_f32x4::<0xEE>(x[2], x[3])];
-        let mut y = [
-            _mm512_shuffle_f32x4::<0x88>(low[0], low[1]),
-            _mm512_shuffle_f32x4::<0xDD>(low[0], low[1]),
-            _mm512_shuffle_f32x4::<0x88>(high[0], high[1]),
-            _mm512_shuffle_f32x4::<0xDD>(high[0], high[1]),
+        let (first, second) = if BITS == 8 {
+            (
+                _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
+                _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31),
+            )
+        } else {
+            // Numbers with even places are in the first half.
+            (
+                _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27),
+                _mm512_setr_epi32(4, 12, 5, 13, 6, 14, 7, 15, 20, 28, 21, 29, 22, 30, 23, 31),
+            )
+        };
+        let y = [
+            _mm512_permutex2var_ps(x[0], first, x[1]),
+            _mm512_permutex2var_ps(x[0], second, x[1]),
+            _mm512_permutex2var_ps(x[2], first, x[3]),
+            _mm512_permutex2var_ps(x[2], second, x[3]),
         ];
-        if BITS == 4 {
-            // Numbers with even places are in the first half of the bytes.
-            let first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            let last = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-            y = [
-                _mm512_permutex2var_ps(y[0], first, y[2]),
-                _mm512_permutex2var_ps(y[0], last, y[2]),
-                _mm512_permutex2var_ps(y[1], first, y[3]),
-                _mm512_permutex2var_ps(y[1], last, y[3]),
-            ];
-        }
         for (i, y) in y.into_iter().enumerate() {
             let at = to.add(i * 16);
             _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), y));
+        }
+    }
+
+    /// A chunk of each of four rows: in each word a code of all of them, those of its first half in two vectors, and then those of
+    /// the second half, since their scales may be others.
+    unsafe fn four_rows[const BITS: u32](rows: [*const u8; 4]) -> [__m512i; 4] {
+        let mut r = [_mm512_setzero_si512(); 4];
+        for (r, row) in r.iter_mut().zip(rows) {
+            *r = if BITS == 8 {
+                // In each lane eight bytes of one half and eight of the other.
+                _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), _mm512_loadu_si512(row.cast()))
+            } else {
+                let codes = _mm512_castsi256_si512(_mm256_loadu_si256(row.cast()));
+                let codes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 1, 3, 0, 2, 1, 3), codes);
+                let codes = _mm512_srlv_epi64(codes, _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4));
+                _mm512_and_si512(codes, _mm512_set1_epi8(15))
+            };
+        }
+        let first = [_mm512_unpacklo_epi8(r[0], r[1]), _mm512_unpacklo_epi8(r[2], r[3])];
+        let second = [_mm512_unpackhi_epi8(r[0], r[1]), _mm512_unpackhi_epi8(r[2], r[3])];
+        [
+            _mm512_unpacklo_epi16(first[0], first[1]),
+            _mm512_unpackhi_epi16(first[0], first[1]),
+            _mm512_unpacklo_epi16(second[0], second[1]),
+            _mm512_unpackhi_epi16(second[0], second[1]),
+        ]
+    }
+}
+
+/// The codes of a chunk of a tile, four rows at a time: see [`four_rows`].
+#[repr(C, align(64))]
+pub struct Fours([[__m512i; 4]; ROWS / 4]);
+
+/// f32 numbers of it.
+pub const FOURS_ROOM: usize = size_of::<Fours>() / 4;
+
+/// A chunk of the values of all rows, and what of some queries belongs to it.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    kind: Kind,
+    lines: Lines<'a>,
+    /// Bytes of a row before it.
+    at: usize,
+    /// Of its first half, `groups` from one query to the next; those of the other half come `second` behind.
+    w: *const Weights,
+    second: usize,
+    groups: usize,
+    to: *mut f32,
+    stride: usize,
+    /// Its codes: written by the first queries, and read by all others.
+    fours: *mut Fours,
+}
+
+impl Values<'_> {
+    /// Adds it for `Q` queries.
+    ///
+    /// # Safety
+    /// As [`values`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+    #[inline]
+    unsafe fn add<const BITS: u32, const Q: usize, const FIRST: bool>(self) -> usize {
+        let Self {
+            kind,
+            lines,
+            at,
+            w,
+            second,
+            groups,
+            to,
+            stride,
+            fours,
+        } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            // Of each query and byte.
+            let mut sums = [[[_mm512_setzero_si512(); 4]; 2]; Q];
+            for i in 0..lines.len.div_ceil(4) {
+                let place = (&raw mut (*fours).0).cast::<[__m512i; 4]>().add(i);
+                if FIRST {
+                    lines.ahead.ask::<Avx512>(4 * i, 4);
+                    let row = |row: usize| lines.place.row(4 * i + row).add(at);
+                    place.write(four_rows::<BITS>([row(0), row(1), row(2), row(3)]));
+                }
+                let codes = place.read();
+                for (j, sums) in sums.iter_mut().enumerate() {
+                    // The word of these rows.
+                    let w = w.add(j * groups).cast::<i32>().add(word(i));
+                    let other = w.byte_add(second * size_of::<Weights>());
+                    macro_rules! product {
+                        ($byte:literal, $part:literal, $w:ident) => {
+                            std::arch::asm!(
+                                "vpdpbusd {sum}, {codes}, dword ptr [{w} + {at}]{{1to16}}",
+                                sum = inout(zmm_reg) sums[$byte][$part], codes = in(zmm_reg) codes[$part], w = in(reg) $w,
+                                at = const std::mem::offset_of!(Weights, bytes) + $byte * ROWS,
+                                options(pure, readonly, nostack, preserves_flags),
+                            )
+                        };
+                    }
+                    product!(0, 0, w);
+                    product!(0, 1, w);
+                    product!(1, 0, w);
+                    product!(1, 1, w);
+                    product!(0, 2, other);
+                    product!(0, 3, other);
+                    product!(1, 2, other);
+                    product!(1, 3, other);
+                }
+            }
+            for (j, sums) in sums.iter().enumerate() {
+                let mut x = [_mm512_setzero_ps(); 4];
+                for (k, x) in x.iter_mut().enumerate() {
+                    let w = &*w.add(j * groups + k / 2 * second);
+                    let middle = _mm512_set1_epi32(kind.half().wrapping_mul(w.sum));
+                    let sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0][k]), sums[1][k]);
+                    let sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum, middle));
+                    *x = _mm512_fmadd_ps(sum, _mm512_set1_ps(w.scale), _mm512_set1_ps(w.zero));
+                }
+                add_in_order::<BITS>(x, to.add(j * stride));
+            }
+            Q
         }
     }
 }
@@ -523,9 +613,9 @@ fn order(bits: u32, i: usize) -> usize {
     if bits == 8 { i } else { i % 2 * GROUP + i / 2 }
 }
 
-/// The words of a vector that belong to the second half of a chunk.
-const fn second<const BITS: u32>() -> __mmask16 {
-    if BITS == 8 { 0xFF00 } else { 0xF0F0 }
+/// Where [`weights`] puts the word of rows `4 i` to `4 i + 3`.
+const fn word(i: usize) -> usize {
+    i % 4 * 4 + i / 4
 }
 
 /// Scales and zero points of 16 rows, for both halves of a chunk.

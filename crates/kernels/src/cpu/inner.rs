@@ -67,13 +67,17 @@ impl Scaled {
     }
 }
 
-/// Rows of a later tile.
+/// Rows of a later tile, with all heads of a unit: each head's loop asks for some of them, so that lines are asked for in order
+/// and once.
 #[derive(Clone, Copy)]
 pub struct Ahead<'a> {
     pub place: Place<'a>,
     pub len: usize,
     /// Bytes of a row.
     pub width: usize,
+    /// Which of how many heads this is; the latter as [`share`](Self::share) of one.
+    pub head: usize,
+    pub share: usize,
 }
 
 impl Ahead<'_> {
@@ -84,12 +88,23 @@ impl Ahead<'_> {
         },
         len: 0,
         width: 0,
+        head: 0,
+        share: 0,
     };
 
-    /// Asks for the lines of some rows.
+    /// One of so many, in parts of 2^16, rounded up.
+    pub fn share(of: usize) -> usize {
+        (1_usize << 16).div_ceil(of.max(1))
+    }
+
+    /// Asks for the lines of this head's share of `rows` rows.
+    ///
+    /// # Safety
+    /// The processor has `S`.
     #[inline(always)]
     pub unsafe fn ask<S: Simd>(&self, from: usize, rows: usize) {
-        for row in from..(from + rows).min(self.len) {
+        let cut = |row: usize| ((self.head * ROWS + row) * self.share) >> 16;
+        for row in cut(from)..cut(from + rows).min(self.len) {
             let row = self.place.row(row);
             let mut at = 0;
             while at < self.width {

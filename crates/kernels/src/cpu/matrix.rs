@@ -21,7 +21,7 @@ const LANES: usize = 16;
 const NUMBERS: usize = LINES * LINE / size_of::<f32>();
 
 /// Fewer queries of a head are dearer this way.
-pub const LEAST: usize = 16;
+pub const LEAST: usize = 48;
 
 /// How many queries there is room for, if there are so many.
 pub fn padded(queries: usize) -> usize {

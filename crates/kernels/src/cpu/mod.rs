@@ -35,7 +35,7 @@ mod unpack;
 use burn::tensor::{DType, Tensor, TensorData};
 use kvlab_core::{Attended, Bytes, CacheError, is_processor};
 use kvlab_cpu::Isa;
-use kvlab_store::{Input, Kernel, Problem};
+use kvlab_store::{Computed, Input, Kernel, Problem};
 use plan::Plan;
 use planes::{Raw, Rows};
 use std::cell::RefCell;
@@ -90,11 +90,7 @@ impl Kernel for Cpu {
         }
     }
 
-    fn scratch(&self, input: &Input<'_>) -> Bytes {
-        Plan::new(input, kvlab_cpu::threads(), self.isa()).bytes()
-    }
-
-    fn attend(&self, input: &Input<'_>) -> Result<Attended, CacheError> {
+    fn attend(&self, input: &Input<'_>) -> Result<Computed, CacheError> {
         let plan = Plan::new(input, kvlab_cpu::threads(), self.isa());
         let query = &input.query;
         let [tokens, query_heads, _] = query.q.dims();
@@ -125,9 +121,12 @@ impl Kernel for Cpu {
         let (device, shape) = (query.q.device(), [tokens, query_heads]);
         let out = TensorData::new(out, [tokens, query_heads, job.plan.shape.value]);
         let lse = query.lse.then(|| TensorData::new(lse, shape));
-        Ok(Attended {
-            out: Tensor::<3>::from_data(out, (&device, DType::F32)).cast(query.q.dtype()),
-            lse: lse.map(|lse| Tensor::from_data(lse, (&device, DType::F32))),
+        Ok(Computed {
+            attended: Attended {
+                out: Tensor::<3>::from_data(out, (&device, DType::F32)).cast(query.q.dtype()),
+                lse: lse.map(|lse| Tensor::from_data(lse, (&device, DType::F32))),
+            },
+            scratch: job.plan.bytes(),
         })
     }
 }

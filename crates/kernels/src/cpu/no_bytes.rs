@@ -9,9 +9,11 @@ pub const CHUNK: usize = 64;
 pub const GROUP: usize = 32;
 pub const CHUNK_ROOM: usize = 0;
 pub const WEIGHTS_ROOM: usize = 0;
+pub const FOURS_ROOM: usize = 0;
 
 pub struct Chunk;
 pub struct Weights;
+pub struct Fours;
 
 /// There is none.
 #[derive(Clone, Copy)]
@@ -39,6 +41,6 @@ pub unsafe fn weights(kind: Kind, _: Scaled, _: usize, _: usize, _: *const f32, 
     match kind {}
 }
 
-pub unsafe fn values(kind: Kind, _: Lines<'_>, _: *const Weights, _: usize, _: usize, _: Queries) {
+pub unsafe fn values(kind: Kind, _: Lines<'_>, _: *const Weights, _: usize, _: usize, _: Queries, _: *mut Fours) {
     match kind {}
 }

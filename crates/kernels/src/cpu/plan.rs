@@ -1,7 +1,7 @@
 //! Who does what: the queries cut into units, and the rows of a unit into splits that run at the same time and are put
 //! together at the end (Flash-Decoding; Dao et al. 2023).
 
-use super::bytes::{CHUNK, CHUNK_ROOM, GROUP, Kind, WEIGHTS_ROOM};
+use super::bytes::{CHUNK, CHUNK_ROOM, FOURS_ROOM, GROUP, Kind, WEIGHTS_ROOM};
 use super::matrix;
 use super::sight::Sight;
 use super::tile::{Piece, ROWS};
@@ -107,9 +107,10 @@ pub struct Room {
     pub columns: usize,
     pub sums: usize,
     pub factors: [usize; 2],
-    /// Queries as whole numbers, and the weights of rows: `cpu::bytes`.
+    /// Queries as whole numbers, the weights of rows, and values four rows at a time: `cpu::bytes`.
     pub chunks: usize,
     pub weights: usize,
+    pub fours: usize,
     /// Matrices: queries twice, keys, values, and the weights of rows.
     pub matrices: [usize; 5],
     /// Of all threads: results of splits.
@@ -132,6 +133,7 @@ impl Room {
             2 * self.factors[1],
             self.chunks,
             self.weights,
+            self.fours,
         ];
         parts.iter().chain(&self.matrices).map(|n| n + 64).sum()
     }
@@ -250,6 +252,7 @@ impl Plan {
             } else {
                 0
             },
+            fours: if any(1) { FOURS_ROOM + 16 } else { 0 },
             matrices: match matrices {
                 true => {
                     let [plain, keys, values, weights] = matrix::rooms(queries, shape.key, shape.value);

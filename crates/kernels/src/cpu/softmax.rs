@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // Vectors of scores through pointers; what each must have room for is said beside it.
 
+use super::inner::Queries;
 use super::simd::{Op, Simd, exp2, tanh};
 use super::tile::ROWS;
 
@@ -53,13 +54,14 @@ impl Op for Cap {
     }
 }
 
-/// Turns the scores of a tile into weights, and brings the query's sums of rows to the new maximum. There are `rows`
+/// Turns the scores of a tile into weights, and brings the queries' sums of rows to the new maxima. Each query has `rows`
 /// scores, and minus infinity up to a whole vector; it is the score of a row that is not seen, too.
 pub struct Weigh<'a> {
+    /// `[queries][ROWS]`
     pub scores: *mut f32,
     pub rows: usize,
-    pub state: &'a mut Softmax,
-    pub sums: *mut f32,
+    pub states: &'a mut [Softmax],
+    pub sums: Queries,
     /// Vectors of the sums.
     pub vectors: usize,
 }
@@ -72,38 +74,54 @@ impl Op for Weigh<'_> {
         let Self {
             scores,
             rows,
-            state,
+            states,
             sums,
             vectors,
         } = self;
         debug_assert!(rows <= ROWS);
         // SAFETY: there are as many scores and sums.
         unsafe {
-            let mut largest = S::load(scores);
-            for i in (S::LANES..rows).step_by(S::LANES) {
-                largest = S::max(largest, S::load(scores.add(i)));
-            }
-            let max = state.max.max(S::largest(largest));
-            if max > state.max && state.max > f32::NEG_INFINITY {
-                let share = (state.max - max).exp2();
-                state.sum *= share;
-                let share = S::splat(share);
-                for i in 0..vectors {
-                    let at = sums.add(i * S::LANES);
-                    S::store(at, S::mul(S::load(at), share));
+            for (i, state) in states.iter_mut().enumerate() {
+                let (scores, sums) = (scores.add(i * ROWS), sums.first.add(i * sums.stride));
+                // Nearly all tiles are full: a loop whose length is known is no loop.
+                match rows {
+                    ROWS => one::<S>(scores, ROWS, state, sums, vectors),
+                    _ => one::<S>(scores, rows, state, sums, vectors),
                 }
             }
-            state.max = max;
-            // Where no row was seen so far, every weight is 0, or not a number if a row is none.
-            let from = S::splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
-            let mut sum = S::splat(0.0);
-            for i in (0..rows).step_by(S::LANES) {
-                let at = scores.add(i);
-                let weight = exp2::<S>(S::sub(S::load(at), from));
-                S::store(at, weight);
-                sum = S::add(sum, weight);
-            }
-            state.sum += S::sum(sum);
         }
+    }
+}
+
+/// One query of [`Weigh`].
+#[inline(always)]
+unsafe fn one<S: Simd>(scores: *mut f32, rows: usize, state: &mut Softmax, sums: *mut f32, vectors: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut largest = S::load(scores);
+        for i in (S::LANES..rows).step_by(S::LANES) {
+            largest = S::max(largest, S::load(scores.add(i)));
+        }
+        let max = state.max.max(S::largest(largest));
+        if max > state.max && state.max > f32::NEG_INFINITY {
+            let share = (state.max - max).exp2();
+            state.sum *= share;
+            let share = S::splat(share);
+            for i in 0..vectors {
+                let at = sums.add(i * S::LANES);
+                S::store(at, S::mul(S::load(at), share));
+            }
+        }
+        state.max = max;
+        // Where no row was seen so far, every weight is 0, or not a number if a row is none.
+        let from = S::splat(if max == f32::NEG_INFINITY { 0.0 } else { max });
+        let mut sum = S::splat(0.0);
+        for i in (0..rows).step_by(S::LANES) {
+            let at = scores.add(i);
+            let weight = exp2::<S>(S::sub(S::load(at), from));
+            S::store(at, weight);
+            sum = S::add(sum, weight);
+        }
+        state.sum += S::sum(sum);
     }
 }

@@ -8,7 +8,7 @@ use super::inner::{self, Ahead, Lines, Place, Queries, Scaled, Turned};
 use super::matrix;
 use super::plan::{Plan, Unit};
 use super::planes::{Raw, Rows, Side};
-use super::simd::Simd;
+use super::simd::{Op, Simd};
 use super::softmax::{Cap, Softmax, Weigh};
 use super::tile::{Cursor, ROWS, Tile};
 use super::unpack::{F32, Factors, Unpack, format, is_float};
@@ -62,6 +62,8 @@ struct Memory {
     /// The queries as whole numbers, `[heads, queries, chunks]`, and the weights of a tile, `[queries, groups]`.
     chunks: *mut bytes::Chunk,
     weights: *mut bytes::Weights,
+    /// A chunk of the values of a tile, for [`bytes`].
+    fours: *mut bytes::Fours,
     /// As matrices: queries as they are and rotated, keys, values, weights.
     matrices: [*mut f32; 5],
 }
@@ -85,6 +87,7 @@ impl Memory {
             factors: room.factors.map(|n| [take(n), take(n)]),
             chunks: take(room.chunks).cast(),
             weights: take(room.weights).cast(),
+            fours: take(room.fours).cast(),
             matrices: room.matrices.map(&mut take),
             scores: take(room.scores),
             rows: take(room.rows),
@@ -207,9 +210,11 @@ impl Task<'_> {
         let mut cursor = Cursor::new(&self.unit.pieces, self.unit.split(split), plan.tile, &plan.blocks);
         let (mut tile, mut next) = (&mut Tile::new(), &mut Tile::new());
         let mut unpacked = [[0; ROWS]; 2];
-        self.fill(&mut cursor, tile);
+        // SAFETY: the caller's promise.
+        unsafe { self.fill::<S>(&mut cursor, tile) };
         while tile.len > 0 {
-            self.fill(&mut cursor, next);
+            // SAFETY: as above.
+            unsafe { self.fill::<S>(&mut cursor, next) };
             if let Some(rows) = &self.job.parts[tile.part] {
                 self.turn(rows.rotated_values());
                 // SAFETY: the caller's promise; `Rows` has looked at the slots.
@@ -219,11 +224,12 @@ impl Task<'_> {
         }
     }
 
-    fn fill(&self, cursor: &mut Cursor<'_>, tile: &mut Tile) {
-        cursor.fill(tile);
-        if let Some(rows) = &self.job.parts[tile.part] {
-            tile.locate(rows);
-        }
+    /// # Safety
+    /// The processor has `S`.
+    unsafe fn fill<S: Simd>(&self, cursor: &mut Cursor<'_>, tile: &mut Tile) {
+        let parts = &self.job.parts;
+        // SAFETY: the caller's promise.
+        unsafe { S::call(Fill { cursor, tile, parts }) }
     }
 
     /// Turns the sums so far, if the next rows are rotated and they are not, or the other way round.
@@ -269,6 +275,7 @@ impl Task<'_> {
             if let Some(value) = &rows.value {
                 factors[1].read::<S>(value, tile, soon, zeros[1]);
             }
+            let share = Ahead::share(unit.heads.len());
             for (i, head) in unit.heads.clone().enumerate() {
                 let first = |memory: *mut f32, stride| Queries {
                     first: memory.add(i * queries * stride),
@@ -281,11 +288,13 @@ impl Task<'_> {
                     None => Ahead::NOTHING,
                     Some(side) => Ahead {
                         place: Place {
-                            base: side.codes.head(head),
+                            base: side.codes.head(unit.heads.start),
                             offsets: &next.offsets[number],
                         },
                         len: next.len,
-                        width: side.codes.width(),
+                        width: unit.heads.len() * side.codes.width(),
+                        head: i,
+                        share,
                     },
                 };
                 let [keys_unpacked, values_unpacked] = &mut *unpacked;
@@ -368,6 +377,7 @@ impl Task<'_> {
                         side.group(),
                         shape.value,
                         sums,
+                        memory.fours,
                     );
                     continue;
                 }
@@ -497,14 +507,17 @@ impl Task<'_> {
                         }
                     }
                 }
-                S::call(Weigh {
-                    scores,
-                    rows: tile.len,
-                    state: &mut self.states[first + i],
-                    sums: sums.first.add(i * sums.stride),
-                    vectors: shape.value.div_ceil(S::LANES),
-                });
             }
+        }
+        // SAFETY: as above.
+        unsafe {
+            S::call(Weigh {
+                scores: self.memory.scores,
+                rows: tile.len,
+                states: &mut self.states[first..first + self.unit.queries],
+                sums,
+                vectors: shape.value.div_ceil(S::LANES),
+            });
         }
     }
 
@@ -582,6 +595,25 @@ impl Task<'_> {
                     });
                 }
             }
+        }
+    }
+}
+
+/// The next rows, and where they lie.
+struct Fill<'a, 'c> {
+    cursor: &'a mut Cursor<'c>,
+    tile: &'a mut Tile,
+    parts: &'a [Option<Rows>],
+}
+
+impl Op for Fill<'_, '_> {
+    type Out = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        self.cursor.fill(self.tile);
+        if let Some(rows) = &self.parts[self.tile.part] {
+            self.tile.locate(rows);
         }
     }
 }

@@ -12,6 +12,8 @@ pub struct Tile {
     pub part: usize,
     pub len: usize,
     pub slots: [usize; ROWS],
+    /// The last of the slots.
+    pub last: usize,
     pub positions: [usize; ROWS],
     /// Where the codes of its keys and of its values lie: bytes behind those of slot 0, filled up to sixteen with the last.
     pub offsets: [[usize; ROWS]; 2],
@@ -23,12 +25,14 @@ impl Tile {
             part: 0,
             len: 0,
             slots: [0; ROWS],
+            last: 0,
             positions: [0; ROWS],
             offsets: [[0; ROWS]; 2],
         }
     }
 
     /// Finds the codes of its rows.
+    #[inline(always)] // Compiled with the instructions of its caller.
     pub fn locate(&mut self, rows: &Rows) {
         let sides = std::iter::once(&rows.key).chain(&rows.value);
         for (offsets, side) in self.offsets.iter_mut().zip(sides) {
@@ -86,8 +90,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Fills a tile with the next rows; an empty one at the end.
+    #[inline(always)] // As above.
     pub fn fill(&mut self, tile: &mut Tile) {
-        tile.len = 0;
+        (tile.len, tile.last) = (0, 0);
         while let [Piece { part, run }, rest @ ..] = self.pieces {
             if self.left == 0 || tile.len == self.most || (tile.len > 0 && *part != tile.part) {
                 return;
@@ -106,6 +111,7 @@ impl<'a> Cursor<'a> {
                 *position = run.position + self.skip + i;
             }
             tile.len += n;
+            tile.last = tile.last.max(slot + n - 1);
             self.left -= n;
             self.skip += n;
             if self.skip == run.len {

@@ -4,7 +4,7 @@
 
 use super::planes::{Raw, Side};
 use super::simd::portable::half;
-use super::simd::{Op, Simd};
+use super::simd::{HALVES, Op, Simd};
 use super::tile::{ROWS, Tile};
 use burn::tensor::DType;
 use kvlab_store::codec::{Code, Scales};
@@ -223,50 +223,70 @@ impl Op for ReadPlane<'_> {
             unsafe { S::prefetch(raw.at(slot, factors.first)) };
         }
         let n = factors.heads * width;
-        let (wide, bytes) = (raw.dtype == DType::F32, S::LANES * raw.number());
-        let (touch, stride, base) = (raw.heads_touch(), raw.slot_stride(), raw.at(0, factors.first));
+        let wide = raw.dtype == DType::F32;
+        let together = if wide { S::LANES } else { HALVES };
+        let base = raw.at(0, factors.first);
+        // Nothing is read behind the plane's end.
+        let end = tile.last * raw.slot_stride() + n.next_multiple_of(together) * raw.number();
+        let inside = raw.heads_touch() && end <= raw.behind(base);
         for row in (0..tile.len).step_by(S::LANES) {
-            for first in (0..n).step_by(S::LANES) {
-                let base = base.wrapping_add(first * raw.number());
-                // Nothing is read behind the plane's end.
-                let inside = if touch { raw.behind(base) } else { 0 };
+            for first in (0..n).step_by(together) {
+                let to = to.wrapping_add(first * ROWS + row);
                 // SAFETY: the plane has the slots, and there is the room of a square more than there are numbers.
                 unsafe {
-                    // Rows that are none have scale 0.
-                    let mut square = [S::splat(0.0); 16];
-                    let slots = &tile.slots[row..(row + S::LANES).min(tile.len)];
-                    for (numbers, &slot) in square.iter_mut().zip(slots) {
-                        let at = base.wrapping_add(slot * stride);
-                        *numbers = if slot * stride + bytes > inside {
-                            S::load(last_numbers(raw, slot, factors.first, first..n).as_ptr())
-                        } else if wide {
-                            S::load(at.cast())
-                        } else {
-                            S::f16(at)
-                        };
+                    if inside && row + S::LANES <= tile.len {
+                        let base = base.wrapping_add(first * raw.number());
+                        let slots = &tile.slots[row..row + S::LANES];
+                        turn::<S>(wide, |i| base.wrapping_add(slots[i] * raw.slot_stride()), to);
+                    } else {
+                        let slots = &tile.slots[row..(row + S::LANES).min(tile.len)];
+                        let last = last_numbers(raw, slots, factors.first, first..n.min(first + together));
+                        turn::<S>(wide, |i| last[i].as_ptr(), to);
                     }
-                    S::transpose(&square, to.add(first * ROWS + row), ROWS);
                 }
             }
         }
     }
 }
 
-/// Some numbers of the heads of a slot, up to sixteen, counted from the first number of `head`.
-#[cold]
-fn last_numbers(raw: &Raw, slot: usize, head: usize, range: Range<usize>) -> [f32; 16] {
-    let mut numbers = [0.0; 16];
-    for (number, i) in numbers.iter_mut().zip(range) {
-        let at = raw.at(slot, head + i / raw.dims[2]);
-        // SAFETY: the plane has this number.
-        *number = unsafe {
-            match raw.dtype {
-                DType::F32 => at.cast::<f32>().add(i % raw.dims[2]).read_unaligned(),
-                _ => half(at.cast::<u16>().add(i % raw.dims[2]).read_unaligned()),
-            }
-        };
+/// Numbers of as many rows as there are lanes as columns, [`ROWS`] from one to the next.
+///
+/// # Safety
+/// The rows have a vector's numbers in f32, or [`HALVES`] in f16; there is room for as many columns.
+#[inline(always)]
+unsafe fn turn<S: Simd>(wide: bool, row: impl Fn(usize) -> *const u8, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !wide {
+            return S::transpose_f16(row, to, ROWS);
+        }
+        let mut square = [S::splat(0.0); 16];
+        for (i, numbers) in square[..S::LANES].iter_mut().enumerate() {
+            *numbers = S::load(row(i).cast());
+        }
+        S::transpose(&square, to, ROWS);
     }
-    numbers
+}
+
+/// Bytes of a vector of f32 numbers.
+const LAST: usize = 64;
+
+/// Some numbers of the heads of up to sixteen slots, counted from the first number of `head`: as many as a vector has at most.
+/// Rows that are none have zeros.
+#[cold]
+fn last_numbers(raw: &Raw, slots: &[usize], head: usize, range: Range<usize>) -> [[u8; LAST]; 16] {
+    let mut all = [[0; LAST]; 16];
+    let size = raw.number();
+    for (numbers, &slot) in all.iter_mut().zip(slots) {
+        for (number, i) in numbers.chunks_exact_mut(size).zip(range.clone()) {
+            let at = raw
+                .at(slot, head + i / raw.dims[2])
+                .wrapping_add(i % raw.dims[2] * size);
+            // SAFETY: the plane has this number.
+            unsafe { at.copy_to_nonoverlapping(number.as_mut_ptr(), size) };
+        }
+    }
+    all
 }
 
 /// Writes the rows of a head as f32, `stride` numbers from one to the next, with zeros up to a whole vector.

@@ -152,6 +152,35 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn transpose_f16(row: impl Fn(usize) -> *const u8, to: *mut f32, stride: usize) {
+        unsafe {
+            // Rows 4 l to 4 l + 3 meet in lane l: then four numbers of a column are side by side.
+            let mut r = [_mm512_setzero_si512(); 4];
+            for (i, r) in r.iter_mut().enumerate() {
+                *r = _mm512_castsi128_si512(_mm_loadu_si128(row(i).cast()));
+                *r = _mm512_inserti32x4::<1>(*r, _mm_loadu_si128(row(4 + i).cast()));
+                *r = _mm512_inserti32x4::<2>(*r, _mm_loadu_si128(row(8 + i).cast()));
+                *r = _mm512_inserti32x4::<3>(*r, _mm_loadu_si128(row(12 + i).cast()));
+            }
+            let low = [_mm512_unpacklo_epi16(r[0], r[1]), _mm512_unpacklo_epi16(r[2], r[3])];
+            let high = [_mm512_unpackhi_epi16(r[0], r[1]), _mm512_unpackhi_epi16(r[2], r[3])];
+            let pairs = [
+                _mm512_unpacklo_epi32(low[0], low[1]),
+                _mm512_unpackhi_epi32(low[0], low[1]),
+                _mm512_unpacklo_epi32(high[0], high[1]),
+                _mm512_unpackhi_epi32(high[0], high[1]),
+            ];
+            let order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+            for (i, pair) in pairs.into_iter().enumerate() {
+                let pair = _mm512_permutexvar_epi64(order, pair);
+                let to = to.add(2 * i * stride);
+                Self::store(to, _mm512_cvtph_ps(_mm512_castsi512_si256(pair)));
+                Self::store(to.add(stride), _mm512_cvtph_ps(_mm512_extracti64x4_epi64::<1>(pair)));
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn f16(from: *const u8) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())) }
     }

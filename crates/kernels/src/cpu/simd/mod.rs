@@ -20,6 +20,9 @@ pub trait Op {
     unsafe fn run<S: Simd>(self) -> Self::Out;
 }
 
+/// Numbers of a row that [`Simd::transpose_f16`] takes.
+pub const HALVES: usize = 8;
+
 /// A vector of f32 numbers, and what is done with it.
 pub trait Simd: Copy {
     /// The vector.
@@ -57,6 +60,19 @@ pub trait Simd: Copy {
     unsafe fn sums(x: [Self::V; 4], to: *mut f32);
     /// Writes the transpose of a square of numbers: rows of `from` become columns of `to`.
     unsafe fn transpose(from: &[Self::V], to: *mut f32, stride: usize);
+    /// Writes [`HALVES`] f16 numbers of each of as many rows as there are lanes as columns. This one is for eight lanes.
+    #[inline(always)]
+    unsafe fn transpose_f16(row: impl Fn(usize) -> *const u8, to: *mut f32, stride: usize) {
+        debug_assert_eq!(Self::LANES, HALVES);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut square = [Self::splat(0.0); HALVES];
+            for (i, numbers) in square.iter_mut().enumerate() {
+                *numbers = Self::f16(row(i));
+            }
+            Self::transpose(&square, to, stride);
+        }
+    }
 
     /// Numbers from f16, bf16, fp8, and whole numbers from codes of 8, 4 and 2 bits.
     unsafe fn f16(from: *const u8) -> Self::V;

@@ -123,6 +123,19 @@ on_every_set! {
         }
     }
 
+    fn halves_become_columns<S: Simd>() {
+        let rows: Vec<[f16; HALVES]> = (0..S::LANES)
+            .map(|i| std::array::from_fn(|j| f16::from_f32((i * HALVES + j) as f32)))
+            .collect();
+        let from: Vec<*const u8> = rows.iter().map(|row| row.as_ptr().cast()).collect();
+        let mut turned = vec![-1.0; HALVES * (S::LANES + 3)];
+        S::transpose_f16(|i| from[i], turned.as_mut_ptr(), S::LANES + 3);
+        for (j, column) in turned.chunks(S::LANES + 3).enumerate() {
+            let numbers: Vec<f32> = rows.iter().map(|row| row[j].to_f32()).chain([-1.0; 3]).collect();
+            assert_eq!(column, numbers);
+        }
+    }
+
     fn sums_and_squares<S: Simd>() {
         let n = S::LANES;
         let numbers: Vec<f32> = (0..n * n).map(|i| i as f32).collect();
