@@ -142,6 +142,7 @@ pub trait Kernel: Send + Sync {
 /// What a kernel computed.
 #[derive(Clone, Debug)]
 pub struct Computed {
+    /// The result.
     pub attended: Attended,
     /// Bytes that it held meanwhile: unpacked rows, and results of parts.
     pub scratch: Bytes,

@@ -184,7 +184,7 @@ vnni! {
         }
     }
 
-    /// 32 bytes of each of 16 rows as 8 columns of words. `row` says where a row's bytes are.
+    /// 32 bytes of each of 16 rows, `at` bytes into them, as 8 columns of words.
     unsafe fn columns(lines: &Lines<'_>, first: usize, at: usize) -> [__m512i; 8] {
         // Rows i and 8 + i in one vector.
         let mut r = [_mm512_setzero_si512(); 8];
@@ -198,7 +198,7 @@ vnni! {
             t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
             t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
         }
-        // Of four rows each: columns c and 4 + c, for all rows of the first half, then of the second.
+        // In each lane four rows of a column, c in even lanes and 4 + c in odd ones.
         let mut columns = [_mm512_setzero_si512(); 8];
         for c in 0..4 {
             let (a, b) = (t[c / 2], t[2 + c / 2]);

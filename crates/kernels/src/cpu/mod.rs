@@ -33,7 +33,7 @@ mod tile;
 mod unpack;
 
 use burn::tensor::{DType, Tensor, TensorData};
-use kvlab_core::{Attended, Bytes, CacheError, is_processor};
+use kvlab_core::{Attended, CacheError, is_processor};
 use kvlab_cpu::Isa;
 use kvlab_store::{Computed, Input, Kernel, Problem};
 use plan::Plan;
