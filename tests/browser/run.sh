@@ -8,9 +8,13 @@ root=$(cd "$here/../.." && pwd)
 export KVLAB="${KVLAB:-$root/target/debug/kvlab}"
 [ -x "$KVLAB" ] || { echo "no kvlab at $KVLAB: build it, or name one in KVLAB" >&2; exit 2; }
 
-if ! command -v chromium >/dev/null || ! command -v npm >/dev/null; then
+# What is there is left alone: Debian's npm does not go with another Node.js.
+missing=()
+command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
+command -v npm >/dev/null || missing+=(nodejs npm)
+if [ ${#missing[@]} -gt 0 ]; then
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core nodejs npm >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 specs=()
 for spec in "$@"; do specs+=("$(realpath "$spec")"); done
