@@ -424,7 +424,7 @@ macro_rules! of_16_bits {
         #[inline(always)]
         unsafe fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
             // SAFETY: passed on to the caller.
-            unsafe { crate::kernel::words::dot(sum, codes, x) }
+            unsafe { crate::kernel::words::dot_words(sum, codes, x) }
         }
 
         fn place(column: usize) -> (usize, u32) {
@@ -434,21 +434,37 @@ macro_rules! of_16_bits {
 }
 use of_16_bits;
 
-/// `vpdpwssd`: adds the two products of each pair. As an intrinsic, the compiler makes a multiplication and an addition of it
-/// here and there, which take twice as long.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
-    let mut sum = sum;
-    // SAFETY: the machine has the instruction, which only uses these registers.
-    unsafe {
-        std::arch::asm!(
-            "vpdpwssd {sum}, {codes}, {x}",
-            sum = inout(zmm_reg) sum,
-            codes = in(zmm_reg) codes,
-            x = in(zmm_reg) x,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
+/// A product of VNNI. As an intrinsic, the compiler makes a multiplication and an addition of it here and there, which take twice
+/// as long.
+macro_rules! product {
+    ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
+        $(#[$doc])*
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512vnni")]
+        fn $name(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+            let mut sum = sum;
+            // SAFETY: the machine has the instruction, which only uses these registers.
+            unsafe {
+                std::arch::asm!(
+                    concat!($instruction, " {sum}, {x}, {codes}"),
+                    sum = inout(zmm_reg) sum,
+                    codes = in(zmm_reg) codes,
+                    x = in(zmm_reg) x,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    };
 }
+
+product!(
+    /// Adds the two products of each pair.
+    dot_words,
+    "vpdpwssd"
+);
+product!(
+    /// Adds the four products of bytes: those of `x` have no sign.
+    dot_bytes,
+    "vpdpbusd"
+);

@@ -2,7 +2,7 @@
 //! and 128, and one with, a weight's. What the 128 add is the same for all rows of activations: sums begin with it taken off.
 #![allow(unsafe_code)]
 
-use super::{Part, Source, Unpacked, all_panels};
+use super::{Part, Source, Unpacked, all_panels, dot_bytes};
 use crate::kernel::integer::Integers;
 use crate::layout::Line;
 use crate::packed::{Panel, with_quantised};
@@ -74,28 +74,10 @@ impl<L: Integers> Source for Bytes<L> {
     #[inline(always)]
     unsafe fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
         // SAFETY: passed on to the caller.
-        unsafe { dot(sum, codes, x) }
+        unsafe { dot_bytes(sum, codes, x) }
     }
 
     fn place(column: usize) -> (usize, u32) {
         (column / 4, 8 * (3 - column as u32 % 4))
     }
-}
-
-/// `vpdpbusd`, as an instruction for the reason that [`super::dot`] has.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
-    let mut sum = sum;
-    // SAFETY: the machine has the instruction, which only uses these registers.
-    unsafe {
-        std::arch::asm!(
-            "vpdpbusd {sum}, {x}, {codes}",
-            sum = inout(zmm_reg) sum,
-            codes = in(zmm_reg) codes,
-            x = in(zmm_reg) x,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    sum
 }
