@@ -2,9 +2,11 @@
 //!
 //! | instruction set | rows | quantised formats | F16, BF16 | F32 |
 //! |---|---|---|---|---|
-//! | portable, NEON, AVX2 | any | `portable`: a block is unpacked to f32 | the same | the same |
-//! | AVX-512 | up to 15 | `integer`: VNNI, activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
-//! | AVX-512 | more | `words`: VNNI, 16 bits, or activations of 8 ([`Precision::Medium`]) | `words`, 16 bits | `float` |
+//! | portable, NEON | any | `portable`: a block is unpacked to f32 | the same | the same |
+//! | AVX2 | up to 15 | `integer`: activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
+//! | AVX2 | more | `words`: 16 bits, or activations of 8 ([`Precision::Medium`], weights of 4) | `float` | `float` |
+//! | AVX-512 | up to 15 | `integer`, with VNNI | `float` | `float` |
+//! | AVX-512 | more | `words` with VNNI: 16 bits, or activations of 8 ([`Precision::Medium`]) | `words`, 16 bits | `float` |
 //! | AMX | more | `tiles`: numbers as two bf16 | the same | `float` |
 
 #[cfg(target_arch = "x86_64")]
@@ -14,6 +16,8 @@ mod integer;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 #[cfg(target_arch = "x86_64")]
 mod words;
 
@@ -56,15 +60,16 @@ enum Way {
 }
 
 fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
-    if isa < Isa::Avx512 || weight.format() == Format::F32 {
+    let floats = is_float(weight.format());
+    if isa < Isa::Avx2 || weight.format() == Format::F32 || floats && isa < Isa::Avx512 {
         Way::Floats
     } else if rows >= MANY && weight.precision() < Precision::Highest {
         match weight.precision() {
             _ if isa >= Isa::Amx => Way::Tiles,
-            Precision::Medium if !is_float(weight.format()) => Way::Short,
+            Precision::Medium if is_short(isa, weight.format()) => Way::Short,
             _ => Way::Words,
         }
-    } else if is_float(weight.format()) {
+    } else if floats {
         Way::Floats
     } else {
         Way::Bytes
@@ -73,6 +78,15 @@ fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
 
 fn is_float(format: Format) -> bool {
     matches!(format, Format::F32 | Format::F16 | Format::BF16)
+}
+
+/// Whether activations of 8 bits serve: sums of AVX2 have room for codes of 4 bits only.
+fn is_short(isa: Isa, format: Format) -> bool {
+    match format {
+        Format::F32 | Format::F16 | Format::BF16 => false,
+        Format::Q4_0 | Format::Q4_1 | Format::Q4_K => true,
+        Format::Q8_0 | Format::Q6_K => isa >= Isa::Avx512,
+    }
 }
 
 /// Activations of all rows, prepared for the kernels that some weights need.
@@ -96,14 +110,14 @@ impl<'a> Input<'a> {
         Self {
             rows,
             floats: needs(Way::Floats).then(|| Floats::new(x, cols)),
-            codes: needs(Way::Bytes).then(|| codes(x, cols)),
+            codes: needs(Way::Bytes).then(|| codes(isa, x, cols)),
             #[cfg(target_arch = "x86_64")]
             words: needs(Way::Words).then(|| {
-                let floats = weights.iter().any(|weight| is_float(weight.format()));
-                Words::new(x, cols, if floats { words::MOST_BESIDE_FLOATS } else { i16::MAX })
+                let floats = isa >= Isa::Avx512 && weights.iter().any(|weight| is_float(weight.format()));
+                Words::new(isa, x, cols, if floats { words::MOST_BESIDE_FLOATS } else { i16::MAX })
             }),
             #[cfg(target_arch = "x86_64")]
-            short: needs(Way::Short).then(|| Words::new(x, cols, i16::from(i8::MAX))),
+            short: needs(Way::Short).then(|| Words::new(isa, x, cols, i16::from(i8::MAX))),
             #[cfg(target_arch = "x86_64")]
             tiles: needs(Way::Tiles).then(|| Tiles::new(x, cols)),
         }
@@ -111,12 +125,12 @@ impl<'a> Input<'a> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn codes(x: &[f32], cols: usize) -> Codes {
-    Codes::new(x, cols, integer::quantise)
+fn codes(isa: Isa, x: &[f32], cols: usize) -> Codes {
+    Codes::new(x, cols, |x, out| integer::quantise(isa, x, out))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn codes(_: &[f32], _: usize) -> Codes {
+fn codes(_: Isa, _: &[f32], _: usize) -> Codes {
     unreachable!("no instruction set of this target multiplies in integers")
 }
 
@@ -134,13 +148,13 @@ pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
             (Way::Tiles, Input { tiles: Some(x), .. }) => tiles::compute(part, x),
             #[cfg(target_arch = "x86_64")]
             (Way::Words, Input { words: Some(x), .. }) | (Way::Short, Input { short: Some(x), .. }) => {
-                words::compute(part, x)
+                words::compute(isa, part, x)
             }
             #[cfg(target_arch = "x86_64")]
-            (Way::Bytes, Input { codes: Some(x), .. }) => integer::compute(part, x),
+            (Way::Bytes, Input { codes: Some(x), .. }) => integer::compute(isa, part, x),
             #[cfg(target_arch = "x86_64")]
-            (Way::Floats, Input { floats: Some(x), .. }) if isa >= Isa::Avx512 => float::compute(part, x),
-            (Way::Floats, Input { floats: Some(x), .. }) => portable::compute(isa, part, x),
+            (Way::Floats, Input { floats: Some(x), .. }) if isa >= Isa::Avx2 => float::compute(isa, part, x),
+            (Way::Floats, Input { floats: Some(x), .. }) => portable::compute(part, x),
             _ => unreachable!("prepared for this weight"),
         }
     }

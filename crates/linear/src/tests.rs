@@ -85,7 +85,7 @@ fn activations(tokens: usize, cols: usize) -> Vec<f32> {
     x
 }
 
-/// From so many tokens on, AVX-512 takes 16 bits.
+/// From so many tokens on, whole numbers of 16 bits are multiplied.
 const MANY: usize = 16;
 
 /// How far off the numbers of a product may be, besides what f32 rounds.
@@ -102,11 +102,11 @@ fn rounding(isa: Isa, weight: &Packed, tokens: usize) -> Rounding {
     let floats = matches!(weight.format(), Format::F16 | Format::BF16);
     let none = Rounding::default();
     match (
-        isa >= Isa::Avx512,
+        isa >= Isa::Avx2,
         tokens >= MANY && weight.precision() < Precision::Highest,
     ) {
         (false, _) => none,
-        _ if weight.format() == Format::F32 => none,
+        _ if weight.format() == Format::F32 || floats && isa < Isa::Avx512 => none,
         // Three parts of 2^-18 at most: what is left of two sums of two bf16, and the product of the lower ones.
         // Half of the last of eight bits, of both.
         (true, true) if isa >= Isa::Amx && weight.precision() == Precision::Medium => Rounding {

@@ -1,9 +1,11 @@
 //! Activations of many rows as codes of 16 bits, or of 8, in tiles of 12 rows.
 
 mod code;
+mod narrow;
 
 use crate::layout::BLOCK;
 use crate::spare::Spare;
+use kvlab_cpu::Isa;
 
 static SPARE: Spare<i32> = Spare::new();
 
@@ -54,7 +56,7 @@ pub(crate) struct Tile<'a> {
 impl Words {
     /// `x` is `[rows, cols]`, and the greatest code is `most`; columns are filled up to whole blocks with zeros. Codes of a byte are
     /// enough for some.
-    pub(crate) fn new(x: &[f32], cols: usize, most: i16) -> Self {
+    pub(crate) fn new(isa: Isa, x: &[f32], cols: usize, most: i16) -> Self {
         let rows = x.len() / cols;
         let words = if most > i16::from(i8::MAX) { PAIRS } else { FOURS };
         let width = cols.div_ceil(BLOCK) * (words + BESIDE);
@@ -69,12 +71,15 @@ impl Words {
         let tiles = codes.data[..len].chunks_mut(HEIGHT * width).zip(&mut codes.outliers);
         kvlab_cpu::for_each(tiles.zip(x.chunks(HEIGHT * cols)), |((data, outliers), x)| {
             let height = data.len() / width;
-            // SAFETY: only an instruction set that has AVX-512 asks for words.
+            let tile = (data, height);
+            // SAFETY: the machine has the instruction set; only one that has AVX2 asks for words.
             #[allow(unsafe_code)]
             unsafe {
-                match words {
-                    PAIRS => code::fill::<PAIRS>(x, cols, most, (data, height), outliers),
-                    _ => code::fill::<FOURS>(x, cols, most, (data, height), outliers),
+                match (isa >= Isa::Avx512, words) {
+                    (true, PAIRS) => code::fill::<PAIRS>(x, cols, most, tile, outliers),
+                    (true, _) => code::fill::<FOURS>(x, cols, most, tile, outliers),
+                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most, tile, outliers),
+                    (false, _) => narrow::fill::<FOURS>(x, cols, most, tile, outliers),
                 }
             }
         });

@@ -7,6 +7,7 @@
 use super::Part;
 use super::float::Columns;
 use super::integer::Integers;
+use super::vector::Wide;
 use crate::Precision;
 use crate::layout::{BF16, BLOCK, F16, HALF, Line, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::{Panel, with_codes};
@@ -203,7 +204,7 @@ unsafe fn quantised<L: Integers, const UPPER: bool>(panel: Panel<'_>, block: usi
     let (codes, (scales, minimum)) = unsafe {
         (
             L::codes(panel.codes.as_ptr().add(block * L::CODES).cast()),
-            L::scales(panel.scales.as_ptr().cast(), block),
+            L::scales::<Wide>(panel.scales.as_ptr().cast(), block, 0),
         )
     };
     let byte = _mm512_set1_epi32(255);
@@ -235,7 +236,7 @@ unsafe fn floats<L: Columns, const UPPER: bool>(panel: Panel<'_>, block: usize, 
     assert!(panel.codes.len() >= (block + 1) * L::CODES);
     for i in 0..HALF {
         // SAFETY: the codes are there.
-        let [first, second] = unsafe { L::pair(panel.codes.as_ptr().add(block * L::CODES).cast(), i) };
+        let [first, second] = unsafe { L::pair::<Wide>(panel.codes.as_ptr().add(block * L::CODES).cast(), i, 0) };
         put::<UPPER>(out, i, first, second);
     }
 }

@@ -1,12 +1,13 @@
-//! Many rows with AVX-512 VNNI: `vpdpwssd` multiplies pairs of 16-bit integers and adds both products, 32 of them in an
-//! instruction, at twice the pace of f32.
+//! Many rows in whole numbers: `vpdpwssd` (AVX-512 VNNI) multiplies pairs of 16-bit integers and adds both products, 32 of them in
+//! an instruction, at twice the pace of f32; `vpmaddwd` (AVX2) does half as many, and leaves the addition to another.
 //!
-//! Two panels at a time become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so, and
-//! floats nearly ([`fixed`]). Activations come in tiles ([`Words`]). A tile times two panels has its sums of integers in
-//! registers for a block, or for as many columns as have a scale in common and cannot overflow, and its sums in f32 in
-//! the nearest cache.
+//! Two panels at a time (AVX2: one) become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so,
+//! and floats nearly ([`fixed`], with AVX-512 alone). Activations come in tiles ([`Words`]). A tile times two vectors of weights
+//! has its sums of integers in registers for a block, or for as many columns as have a scale in common and cannot overflow, and its
+//! sums in f32 in the nearest cache.
 //!
-//! [`bytes`] multiplies four codes of 8 bits instead (`vpdpbusd`), at twice the pace: activations of 8 bits times quantised weights.
+//! [`bytes`] multiplies four codes of 8 bits instead (`vpdpbusd`, `vpmaddubsw`), at twice the pace: activations of 8 bits times
+//! quantised weights.
 #![allow(unsafe_code)]
 
 mod bytes;
@@ -14,10 +15,14 @@ mod fixed;
 mod quant;
 
 use super::Part;
-use crate::layout::{BLOCK, Line, PANEL};
-use crate::packed::{Panel, with_codes};
+use super::integer::Integers;
+use super::vector::{Narrow, Vector, Wide};
+use crate::Format;
+use crate::layout::{BLOCK, Line, PANEL, Q4_0, Q4_1, Q4K};
+use crate::packed::{Panel, with_codes, with_quantised};
 use crate::words::{BESIDE, FOURS, HEIGHT, Outlier, Tile, Words};
-use bytemuck::Zeroable;
+use bytes::Bytes;
+use kvlab_cpu::Isa;
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
@@ -26,14 +31,14 @@ use std::ops::Range;
 pub(super) const MOST_BESIDE_FLOATS: i16 = 16383;
 /// How many blocks ahead activations are asked for.
 const AHEAD: usize = 2;
-/// Panels that are multiplied together.
+/// Vectors of weights that are multiplied together: two panels, or both halves of one.
 const TWO: usize = 2;
 /// Most blocks that are unpacked at a time: with those of a tile they fit into the nearest cache.
 const CHUNK: usize = 12;
 
 /// How a block becomes codes.
-trait Source {
-    /// Words of a block and row: as many lines of a panel.
+trait Source<V: Vector> {
+    /// Words of a block and row: as many vectors.
     const WORDS: usize;
     /// Words whose products are added up as integers: they have a scale in common, and the sum cannot overflow.
     const RUN: usize;
@@ -44,17 +49,30 @@ trait Source {
     /// Whether sums of integers begin with [`Unpacked::begin`], and not with zero.
     const BEGIN: bool = false;
 
-    /// Writes the codes of a block, a word of each row in every `stride`th line, as [`crate::words`] orders them.
+    /// Writes the codes of a block, a word of each row in every `stride`th vector, as [`crate::words`] orders them, from a row
+    /// on.
     ///
     /// # Safety
-    /// The panel has this block; the machine has AVX-512 (F, BW, VL, DQ) with VNNI.
-    unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> Unpacked;
+    /// The panel has this block; the machine has what the vector needs.
+    unsafe fn unpack(
+        panel: Panel<'_>,
+        block: usize,
+        row: usize,
+        codes: &mut [V],
+        stride: usize,
+    ) -> Unpacked<V>;
 
     /// Adds the products of the codes of each row to its sum; `x` has one word of activations in all places.
     ///
     /// # Safety
-    /// The machine has AVX-512 with VNNI.
-    unsafe fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i;
+    /// The machine has what the vector needs.
+    unsafe fn dot(sum: V, codes: V, x: V) -> V;
+
+    /// What [`Self::dot`] adds up, as one number for each row.
+    ///
+    /// # Safety
+    /// The machine has what the vector needs.
+    unsafe fn sums(sums: V) -> V;
 
     /// The word of a column of a block, and by how many bits its code is below the highest.
     fn place(column: usize) -> (usize, u32);
@@ -64,103 +82,247 @@ trait Source {
 
 /// What a block has besides its codes.
 #[derive(Clone, Copy)]
-struct Unpacked {
+struct Unpacked<V: Vector> {
     /// Of both halves: the same, unless there are two.
-    scales: [__m512; 2],
-    minimum: __m512,
-    begin: [__m512i; 2],
+    scales: [V::Floats; 2],
+    minimum: V::Floats,
+    begin: [V; 2],
 }
 
+/// What a kernel needs whose functions are not inlined.
+trait Kernel: Vector {
+    /// [`add_block`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn block<L: Source<Self>, const P: usize, const R: usize, const Q: usize>(
+        sums: *mut Self::Floats,
+        weights: *const Self,
+        x: *const i32,
+        first: usize,
+    );
+
+    /// [`add_runs`].
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn runs<L: Source<Self>, const P: usize, const R: usize, const Q: usize>(
+        sums: *mut Self::Floats,
+        weights: *const Self,
+        x: *const i32,
+        first: usize,
+    );
+
+    /// What the thread keeps for its next part.
+    fn room() -> &'static std::thread::LocalKey<Cell<Room<Self>>>;
+}
+
+/// Implements [`Kernel`] with the instructions of a vector.
+macro_rules! kernel {
+    ($vector:ty, $features:literal) => {
+        impl Kernel for $vector {
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn block<L: Source<Self>, const P: usize, const R: usize, const Q: usize>(
+                sums: *mut Self::Floats,
+                weights: *const Self,
+                x: *const i32,
+                first: usize,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { add_block::<L, Self, P, R, Q>(sums, weights, x, first) }
+            }
+
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn runs<L: Source<Self>, const P: usize, const R: usize, const Q: usize>(
+                sums: *mut Self::Floats,
+                weights: *const Self,
+                x: *const i32,
+                first: usize,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { add_runs::<L, Self, P, R, Q>(sums, weights, x, first) }
+            }
+
+            fn room() -> &'static std::thread::LocalKey<Cell<Room<Self>>> {
+                thread_local! {
+                    static ROOM: Cell<Room<$vector>> = const {
+                        Cell::new(Room {
+                            weights: Vec::new(),
+                            sums: Vec::new(),
+                        })
+                    };
+                }
+                &ROOM
+            }
+        }
+    };
+}
+
+kernel!(Wide, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni");
+kernel!(Narrow, "avx2,fma,f16c");
+
 /// # Safety
-/// As [`super::compute`], for a weight that is not F32, with AVX-512 (F, BW, VL, DQ) and VNNI.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-pub(super) unsafe fn compute(part: &Part<'_>, x: &Words) {
+/// As [`super::compute`], for a weight that is not F32, with AVX2, or one that is not quantised, with AVX-512.
+pub(super) unsafe fn compute(isa: Isa, part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
     unsafe {
-        match x.words() {
-            FOURS => bytes::compute(part, x),
-            _ => with_codes!(part.weight.format(), all_panels(part, x)),
+        match isa >= Isa::Avx512 {
+            true => wide(part, x),
+            false => narrow(part, x),
         }
     }
 }
 
 /// # Safety
-/// As [`compute`].
+/// As [`compute`], with AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn all_panels<L: Source>(part: &Part<'_>, x: &Words) {
-    let mut room = ROOM.take();
-    room.weights.resize(CHUNK * lines::<L, TWO>(), Line::zeroed());
-    room.sums.resize(TWO * x.height(), _mm512_setzero_ps());
-    let mut panel = part.panels.start;
-    while panel < part.panels.end {
-        // SAFETY: passed on to the caller.
-        panel += unsafe {
-            match part.panels.end - panel {
-                1 => panels::<L, 1>(part, panel, &mut room, x),
-                _ => panels::<L, TWO>(part, panel, &mut room, x),
-            }
-        };
+unsafe fn wide(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match x.words() {
+            FOURS => with_quantised!(part.weight.format(), wide_bytes(part, x)),
+            _ => with_codes!(part.weight.format(), wide_words(part, x)),
+        }
     }
-    ROOM.set(room);
 }
 
-thread_local! {
-    static ROOM: Cell<Room> = const {
-        Cell::new(Room {
-            weights: Vec::new(),
-            sums: Vec::new(),
-        })
-    };
+/// # Safety
+/// As [`compute`], for a weight that is quantised.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn narrow(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match x.words() {
+            FOURS => match part.weight.format() {
+                Format::Q4_0 => narrow_bytes::<Q4_0>(part, x),
+                Format::Q4_1 => narrow_bytes::<Q4_1>(part, x),
+                Format::Q4_K => narrow_bytes::<Q4K>(part, x),
+                _ => unreachable!("sums of 16 bits have no room for more than 4"),
+            },
+            _ => with_quantised!(part.weight.format(), narrow_words(part, x)),
+        }
+    }
+}
+
+/// # Safety
+/// As [`all_panels`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn wide_words<L: Source<Wide>>(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_panels::<L, Wide>(part, x) }
+}
+
+/// # Safety
+/// As [`all_panels`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
+unsafe fn wide_bytes<L: Integers>(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_panels::<Bytes<L>, Wide>(part, x) }
+}
+
+/// # Safety
+/// As [`all_panels`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn narrow_words<L: Source<Narrow>>(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_panels::<L, Narrow>(part, x) }
+}
+
+/// # Safety
+/// As [`all_panels`].
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn narrow_bytes<L: Integers>(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_panels::<Bytes<L>, Narrow>(part, x) }
+}
+
+/// # Safety
+/// No other thread computes these panels; the machine has what the vector needs.
+#[inline(always)]
+unsafe fn all_panels<L: Source<V>, V: Kernel>(part: &Part<'_>, x: &Words) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let mut room = V::room().take();
+        room.weights.resize(CHUNK * lines::<L, V, TWO>(), V::numbers(0));
+        room.sums.resize(TWO * x.height(), V::float(0.0));
+        let mut panel = part.panels.start;
+        while panel < part.panels.end {
+            panel += match (part.panels.end - panel) * V::PARTS {
+                1 => panels::<L, V, 1>(part, panel, &mut room, x),
+                _ => panels::<L, V, TWO>(part, panel, &mut room, x),
+            };
+        }
+        V::room().set(room);
+    }
 }
 
 /// What a thread works with, kept for its next part.
-#[derive(Default)]
-struct Room {
+struct Room<V: Vector> {
     /// Blocks of some panels: codes, scales, minima.
-    weights: Vec<Line>,
-    /// `[rows][panels]`
-    sums: Vec<__m512>,
+    weights: Vec<V>,
+    /// `[rows][vectors]`
+    sums: Vec<V::Floats>,
 }
 
-/// Lines of a block of `P` panels.
-const fn lines<L: Source, const P: usize>() -> usize {
+impl<V: Vector> Default for Room<V> {
+    fn default() -> Self {
+        Self {
+            weights: Vec::new(),
+            sums: Vec::new(),
+        }
+    }
+}
+
+/// Vectors of a block that belong to `P` vectors of rows.
+const fn lines<L: Source<V>, V: Vector, const P: usize>() -> usize {
     P * (L::WORDS + L::SCALES * (1 + L::BEGIN as usize) + L::MINIMA as usize)
 }
 
-/// The line of a block with the scales of a half.
-const fn scale<L: Source, const P: usize>(half: usize) -> usize {
+/// The vector of a block with the scales of a half.
+const fn scale<L: Source<V>, V: Vector, const P: usize>(half: usize) -> usize {
     P * (L::WORDS + half)
 }
 
-/// The line with the minima.
-const fn minimum<L: Source, const P: usize>() -> usize {
+/// The vector with the minima.
+const fn minimum<L: Source<V>, V: Vector, const P: usize>() -> usize {
     P * (L::WORDS + L::SCALES)
 }
 
-/// The line with what the sums of a half begin with.
-const fn begin<L: Source, const P: usize>(half: usize) -> usize {
+/// The vector with what the sums of a half begin with.
+const fn begin<L: Source<V>, V: Vector, const P: usize>(half: usize) -> usize {
     P * (L::WORDS + L::SCALES + L::MINIMA as usize + half)
 }
 
-/// `P` panels from `panel` on times all rows; gives back `P`.
+/// `P` vectors of rows, from `panel` on, times all rows of activations; gives back how many panels they are.
 ///
 /// # Safety
-/// As [`compute`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room: &mut Room, x: &Words) -> usize {
+/// As [`all_panels`].
+#[inline(always)]
+unsafe fn panels<L: Source<V>, V: Kernel, const P: usize>(
+    part: &Part<'_>,
+    panel: usize,
+    room: &mut Room<V>,
+    x: &Words,
+) -> usize {
+    let count = P / V::PARTS;
     let all = part.weight.cols().div_ceil(BLOCK);
     let chunk = all.div_ceil(all.div_ceil(CHUNK));
-    room.sums.fill(_mm512_setzero_ps());
-    let (sums, _) = room.sums.as_chunks_mut::<P>();
-    for first in (0..all).step_by(chunk) {
-        let blocks = first..all.min(first + chunk);
-        let weights = &mut room.weights[..blocks.len() * lines::<L, P>()];
-        // SAFETY: passed on to the caller.
-        unsafe {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        room.sums.fill(V::float(0.0));
+        let (sums, _) = room.sums.as_chunks_mut::<P>();
+        for first in (0..all).step_by(chunk) {
+            let blocks = first..all.min(first + chunk);
+            let weights = &mut room.weights[..blocks.len() * lines::<L, V, P>()];
             for p in 0..P {
-                unpack::<L, P>(part.weight.panel(panel + p), p, blocks.clone(), weights);
+                unpack::<L, V, P>(part.weight.panel(panel + p / V::PARTS), p, blocks.clone(), weights);
             }
-            let ahead: [&[Line]; P] = std::array::from_fn(|p| next_codes(part, panel + p, P, &blocks));
+            let mut ahead: [&[Line]; P] = [&[]; P];
+            for (p, ahead) in ahead.iter_mut().enumerate().take(count) {
+                *ahead = next_codes(part, panel + p, count, &blocks);
+            }
             let tiles = x.height().div_ceil(HEIGHT);
             for (i, tile) in x.tiles().enumerate() {
                 for lines in ahead {
@@ -169,18 +331,17 @@ unsafe fn panels<L: Source, const P: usize>(part: &Part<'_>, panel: usize, room:
                     }
                 }
                 match tile.height {
-                    4 => one_tile::<L, P, 4>(sums, weights, blocks.clone(), &tile),
-                    8 => one_tile::<L, P, 8>(sums, weights, blocks.clone(), &tile),
-                    _ => one_tile::<L, P, 12>(sums, weights, blocks.clone(), &tile),
+                    4 => one_tile::<L, V, P, 4>(sums, weights, blocks.clone(), &tile),
+                    8 => one_tile::<L, V, P, 8>(sums, weights, blocks.clone(), &tile),
+                    _ => one_tile::<L, V, P, 12>(sums, weights, blocks.clone(), &tile),
                 }
             }
         }
+        for tile in x.tiles() {
+            store::<V, P>(part, panel, &tile, &sums[tile.first..]);
+        }
     }
-    for tile in x.tiles() {
-        // SAFETY: passed on to the caller.
-        unsafe { store(part, panel, &tile, &sums[tile.first..]) };
-    }
-    P
+    count
 }
 
 /// The codes that are unpacked after some blocks: while those are multiplied, the memory is asked for these.
@@ -197,67 +358,84 @@ fn next_codes<'a>(part: &Part<'a>, panel: usize, panels: usize, blocks: &Range<u
     }
 }
 
-/// Unpacks some blocks of a panel, which is number `p` of `P`.
+/// Unpacks some blocks of a panel, for vector `p` of `P`.
 ///
 /// # Safety
-/// The panel has these blocks; the machine has AVX-512 (F, BW, VL, DQ).
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-unsafe fn unpack<L: Source, const P: usize>(panel: Panel<'_>, p: usize, blocks: Range<usize>, out: &mut [Line]) {
-    for (block, out) in blocks.zip(out.chunks_exact_mut(lines::<L, P>())) {
-        // SAFETY: the block is there, and a line has room for 16 numbers.
+/// The panel has these blocks; the machine has what the vector needs.
+#[inline(always)]
+unsafe fn unpack<L: Source<V>, V: Vector, const P: usize>(
+    panel: Panel<'_>,
+    p: usize,
+    blocks: Range<usize>,
+    out: &mut [V],
+) {
+    let row = p % V::PARTS * V::ROWS;
+    for (block, out) in blocks.zip(out.chunks_exact_mut(lines::<L, V, P>())) {
+        // SAFETY: the block is there, and a vector has room for as many floats.
         unsafe {
-            let unpacked = L::unpack(panel, block, &mut out[p..], P);
+            let unpacked = L::unpack(panel, block, row, &mut out[p..], P);
             for half in 0..L::SCALES {
-                let to = out[scale::<L, P>(half) + p].0.as_mut_ptr();
-                _mm512_store_ps(to.cast(), unpacked.scales[half]);
+                V::store_floats((&raw mut out[scale::<L, V, P>(half) + p]).cast(), unpacked.scales[half]);
                 if L::BEGIN {
-                    _mm512_store_si512(out[begin::<L, P>(half) + p].0.as_mut_ptr().cast(), unpacked.begin[half]);
+                    out[begin::<L, V, P>(half) + p] = unpacked.begin[half];
                 }
             }
             if L::MINIMA {
-                _mm512_store_ps(out[minimum::<L, P>() + p].0.as_mut_ptr().cast(), unpacked.minimum);
+                V::store_floats((&raw mut out[minimum::<L, V, P>() + p]).cast(), unpacked.minimum);
             }
         }
     }
 }
 
-/// Some blocks of `P` panels times a tile of `R` rows.
+/// Some blocks of `P` vectors times a tile of `R` rows.
 ///
 /// # Safety
-/// The machine has AVX-512 (F, BW, VL, DQ) and VNNI.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
-    sums: &mut [[__m512; P]],
-    weights: &[Line],
+/// The machine has what the vector needs.
+#[inline(always)]
+unsafe fn one_tile<L: Source<V>, V: Kernel, const P: usize, const R: usize>(
+    sums: &mut [[V::Floats; P]],
+    weights: &[V],
     blocks: Range<usize>,
     tile: &Tile<'_>,
 ) {
     let Some(sums) = sums[tile.first..].first_chunk_mut::<R>() else {
         unreachable!("as many rows as tiles have");
     };
-    let size = lines::<L, P>();
+    let size = lines::<L, V, P>();
     // Later on nothing checks that they are there.
     assert!(
         tile.height == R
             && weights.len() >= blocks.len() * size
             && tile.data.len() >= blocks.end * (L::WORDS + BESIDE) * R
     );
+    let whole = L::RUN == L::WORDS / L::SCALES;
     for (i, block) in blocks.clone().enumerate() {
         // SAFETY: both have this block.
         unsafe {
             let weights = weights.as_ptr().add(i * size);
             let x = tile.data.as_ptr().add(block * (L::WORDS + BESIDE) * R);
             let sums = sums.as_mut_ptr().cast();
-            match L::RUN < L::WORDS / L::SCALES {
-                false => add_block::<L, P, R>(sums, weights, x),
-                true if R == 12 => {
-                    add_runs::<L, P, R, 6>(sums, weights, x, 0);
-                    add_runs::<L, P, R, 6>(sums, weights, x, 6);
+            // Half the registers, or two sums of each row, have room for half as many rows.
+            match (whole, V::PARTS == 1, R) {
+                (true, true, _) => V::block::<L, P, R, R>(sums, weights, x, 0),
+                (true, false, 12) => {
+                    V::block::<L, P, R, 6>(sums, weights, x, 0);
+                    V::block::<L, P, R, 6>(sums, weights, x, 6);
                 }
-                true => {
-                    add_runs::<L, P, R, 4>(sums, weights, x, 0);
+                (true, false, _) => {
+                    V::block::<L, P, R, 4>(sums, weights, x, 0);
                     if R == 8 {
-                        add_runs::<L, P, R, 4>(sums, weights, x, 4);
+                        V::block::<L, P, R, 4>(sums, weights, x, 4);
+                    }
+                }
+                (false, _, 12) => {
+                    V::runs::<L, P, R, 6>(sums, weights, x, 0);
+                    V::runs::<L, P, R, 6>(sums, weights, x, 6);
+                }
+                (false, _, _) => {
+                    V::runs::<L, P, R, 4>(sums, weights, x, 0);
+                    if R == 8 {
+                        V::runs::<L, P, R, 4>(sums, weights, x, 4);
                     }
                 }
             }
@@ -267,21 +445,34 @@ unsafe fn one_tile<L: Source, const P: usize, const R: usize>(
     for outlier in &tile.outliers[before(blocks.start)..before(blocks.end)] {
         let block = outlier.block - blocks.start;
         // SAFETY: the block is there.
-        unsafe { add_outlier::<L, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
+        unsafe { add_outlier::<L, V, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
     }
 }
 
 /// Hands a tile's sums in.
 ///
 /// # Safety
-/// As [`compute`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn store<const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, sums: &[[__m512; P]]) {
+/// As [`all_panels`].
+#[inline(always)]
+unsafe fn store<V: Vector, const P: usize>(
+    part: &Part<'_>,
+    panel: usize,
+    tile: &Tile<'_>,
+    sums: &[[V::Floats; P]],
+) {
     for (i, sums) in sums.iter().enumerate().take(tile.rows) {
-        for (p, sum) in sums.iter().enumerate() {
+        for (p, sums) in sums.chunks_exact(V::PARTS).enumerate() {
             let (to, count) = part.out.lanes(tile.first + i, panel + p);
             // SAFETY: there is room for so many numbers, and the caller promises that nobody else writes there.
-            unsafe { _mm512_mask_storeu_ps(to, u16::MAX >> (PANEL - count), *sum) };
+            unsafe {
+                if count == PANEL {
+                    for (part, sum) in sums.iter().enumerate() {
+                        V::store_floats(to.add(part * V::ROWS), *sum);
+                    }
+                } else {
+                    std::ptr::copy_nonoverlapping(sums.as_ptr().cast(), to, count);
+                }
+            }
         }
     }
 }
@@ -289,109 +480,120 @@ unsafe fn store<const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, 
 /// Adds what the codes do not have.
 ///
 /// # Safety
-/// `weights` points to the lines of a block; the machine has AVX-512.
-#[target_feature(enable = "avx512f")]
-unsafe fn add_outlier<L: Source, const P: usize>(sums: &mut [__m512; P], weights: *const Line, outlier: &Outlier) {
+/// `weights` points to the vectors of a block; the machine has what the vector needs.
+#[inline(always)]
+unsafe fn add_outlier<L: Source<V>, V: Vector, const P: usize>(
+    sums: &mut [V::Floats; P],
+    weights: *const V,
+    outlier: &Outlier,
+) {
     let (word, below) = L::place(outlier.column);
     for (p, sum) in sums.iter_mut().enumerate() {
         // SAFETY: passed on to the caller.
         unsafe {
-            let codes = _mm512_load_si512(weights.add(word * P + p).cast());
-            let codes = _mm512_sllv_epi32(codes, _mm512_set1_epi32(below as i32));
-            let codes = _mm512_srav_epi32(codes, _mm512_set1_epi32(32 - L::BITS as i32));
-            let scale = scale::<L, P>(word * L::SCALES / L::WORDS) + p;
-            let factor = _mm512_mul_ps(
-                _mm512_load_ps(weights.add(scale).cast()),
-                _mm512_set1_ps(outlier.number),
-            );
-            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), factor, *sum);
+            let codes = V::cut(*weights.add(word * P + p), below, 32 - L::BITS);
+            let scale = scale::<L, V, P>(word * L::SCALES / L::WORDS) + p;
+            let factor = V::times(V::load_floats(weights.add(scale).cast()), V::float(outlier.number));
+            *sum = V::fused(V::floats(codes), factor, *sum);
         }
     }
 }
 
-/// Adds a block's products.
+/// Adds a block's products with `Q` of the `R` rows of a tile, from `first` on.
 ///
 /// # Safety
-/// `weights` points to the lines of a block, `x` to the words, steps and sums of one; the machine has AVX-512 and VNNI.
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn add_block<L: Source, const P: usize, const R: usize>(sums: *mut __m512, weights: *const Line, x: *const i32) {
+/// `weights` points to the vectors of a block, `x` to the words, steps and sums of one; the machine has what the vector needs.
+#[inline(always)]
+unsafe fn add_block<L: Source<V>, V: Vector, const P: usize, const R: usize, const Q: usize>(
+    sums: *mut V::Floats,
+    weights: *const V,
+    x: *const i32,
+    first: usize,
+) {
     // SAFETY: passed on to the caller.
     unsafe {
-        let steps = x.add(L::WORDS * R).cast::<f32>();
+        let steps = x.add(L::WORDS * R + first).cast::<f32>();
         for half in 0..L::SCALES {
             let words = L::WORDS / L::SCALES;
-            let mut products = [[_mm512_setzero_si512(); P]; R];
-            if L::BEGIN {
+            let mut products = [[V::numbers(0); P]; Q];
+            // Sums that are not numbers yet have it added later.
+            if L::BEGIN && V::PARTS == 1 {
                 for p in 0..P {
-                    let begin = _mm512_load_si512(weights.add(begin::<L, P>(half) + p).cast());
+                    let begin = *weights.add(begin::<L, V, P>(half) + p);
                     products.iter_mut().for_each(|products| products[p] = begin);
                 }
             }
             for word in half * words..(half + 1) * words {
-                let mut codes = [_mm512_setzero_si512(); P];
+                let mut codes = [V::numbers(0); P];
                 for (p, codes) in codes.iter_mut().enumerate() {
-                    *codes = _mm512_load_si512(weights.add(word * P + p).cast());
+                    *codes = *weights.add(word * P + p);
                 }
-                _mm_prefetch::<_MM_HINT_T0>(x.wrapping_add(AHEAD * (L::WORDS + BESIDE) * R + word * 16).cast());
+                let ahead = x.wrapping_add(AHEAD * (L::WORDS + BESIDE) * R + word * 16);
+                _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 for (i, products) in products.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(*x.add(word * R + i));
+                    let x = V::numbers(*x.add(word * R + first + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
                         *product = L::dot(*product, *codes, x);
                     }
                 }
             }
             let last = half + 1 == L::SCALES;
-            let mut scales = [_mm512_setzero_ps(); P];
-            let mut minima = [_mm512_setzero_ps(); P];
+            let mut scales = [V::float(0.0); P];
+            let mut minima = [V::float(0.0); P];
+            let mut begins = [V::numbers(0); P];
             for p in 0..P {
-                scales[p] = _mm512_load_ps(weights.add(scale::<L, P>(half) + p).cast());
+                scales[p] = V::load_floats(weights.add(scale::<L, V, P>(half) + p).cast());
                 if L::MINIMA && last {
-                    minima[p] = _mm512_load_ps(weights.add(minimum::<L, P>() + p).cast());
+                    minima[p] = V::load_floats(weights.add(minimum::<L, V, P>() + p).cast());
+                }
+                if L::BEGIN && V::PARTS > 1 {
+                    begins[p] = *weights.add(begin::<L, V, P>(half) + p);
                 }
             }
             for (i, products) in products.iter().enumerate() {
-                let step = _mm512_set1_ps(*steps.add(i));
-                let total = _mm512_set1_ps(*steps.add(R + i));
+                let step = V::float(*steps.add(i));
+                let total = V::float(*steps.add(R + i));
                 for (p, product) in products.iter().enumerate() {
-                    let sum = sums.add(i * P + p);
-                    let product = _mm512_cvtepi32_ps(*product);
-                    let mut new = _mm512_fmadd_ps(product, _mm512_mul_ps(scales[p], step), _mm512_load_ps(sum.cast()));
-                    if L::MINIMA && last {
-                        new = _mm512_fmadd_ps(minima[p], total, new);
+                    let sum = sums.add((first + i) * P + p);
+                    let mut product = L::sums(*product);
+                    if L::BEGIN && V::PARTS > 1 {
+                        product = V::add(product, begins[p]);
                     }
-                    _mm512_store_ps(sum.cast(), new);
+                    let mut new = V::fused(V::floats(product), V::times(scales[p], step), *sum);
+                    if L::MINIMA && last {
+                        new = V::fused(minima[p], total, new);
+                    }
+                    *sum = new;
                 }
             }
         }
     }
 }
 
-/// [`add_block`] where fewer products can be added up as integers: so many fewer rows, `Q` of the `R` from `first` on,
-/// that their sums in f32 are in registers too.
+/// [`add_block`] where fewer products can be added up as integers: so many fewer rows that their sums in f32 are in registers
+/// too.
 ///
 /// # Safety
 /// As [`add_block`].
-#[inline(never)]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
-    sums: *mut __m512,
-    weights: *const Line,
+#[inline(always)]
+unsafe fn add_runs<L: Source<V>, V: Vector, const P: usize, const R: usize, const Q: usize>(
+    sums: *mut V::Floats,
+    weights: *const V,
     x: *const i32,
     first: usize,
 ) {
     // SAFETY: passed on to the caller.
     unsafe {
-        let mut floats = [[_mm512_setzero_ps(); P]; Q];
+        let mut floats = [[V::float(0.0); P]; Q];
         for run in 0..L::WORDS / L::RUN {
-            let mut products = [[_mm512_setzero_si512(); P]; Q];
+            let mut products = [[V::numbers(0); P]; Q];
             for word in run * L::RUN..(run + 1) * L::RUN {
-                let mut codes = [_mm512_setzero_si512(); P];
+                let mut codes = [V::numbers(0); P];
                 for (p, codes) in codes.iter_mut().enumerate() {
-                    *codes = _mm512_load_si512(weights.add(word * P + p).cast());
+                    *codes = *weights.add(word * P + p);
                 }
                 for (i, products) in products.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(*x.add(word * R + first + i));
+                    let x = V::numbers(*x.add(word * R + first + i));
                     for (product, codes) in products.iter_mut().zip(&codes) {
                         *product = L::dot(*product, *codes, x);
                     }
@@ -399,17 +601,16 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
             }
             for (floats, products) in floats.iter_mut().zip(&products) {
                 for (float, product) in floats.iter_mut().zip(products) {
-                    *float = _mm512_add_ps(*float, _mm512_cvtepi32_ps(*product));
+                    *float = V::plus(*float, V::floats(L::sums(*product)));
                 }
             }
         }
         for (i, floats) in floats.iter().enumerate() {
-            let step = _mm512_set1_ps(*x.add(L::WORDS * R + first + i).cast::<f32>());
+            let step = V::float(*x.add(L::WORDS * R + first + i).cast::<f32>());
             for (p, float) in floats.iter().enumerate() {
-                let scale = _mm512_load_ps(weights.add(scale::<L, P>(0) + p).cast());
-                let sum = sums.add((first + i) * P + p).cast();
-                let new = _mm512_fmadd_ps(*float, _mm512_mul_ps(scale, step), _mm512_load_ps(sum));
-                _mm512_store_ps(sum, new);
+                let scale = V::load_floats(weights.add(scale::<L, V, P>(0) + p).cast());
+                let sum = sums.add((first + i) * P + p);
+                *sum = V::fused(*float, V::times(scale, step), *sum);
             }
         }
     }
@@ -417,14 +618,19 @@ unsafe fn add_runs<L: Source, const P: usize, const R: usize, const Q: usize>(
 
 /// What 16-bit codes have in common.
 macro_rules! of_16_bits {
-    () => {
+    ($vector:ident) => {
         const WORDS: usize = crate::words::PAIRS;
         const BITS: u32 = 16;
 
         #[inline(always)]
-        unsafe fn dot(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        unsafe fn dot(sum: $vector, codes: $vector, x: $vector) -> $vector {
             // SAFETY: passed on to the caller.
-            unsafe { crate::kernel::words::dot_words(sum, codes, x) }
+            unsafe { $vector::dot_words(sum, codes, x) }
+        }
+
+        #[inline(always)]
+        unsafe fn sums(sums: $vector) -> $vector {
+            sums
         }
 
         fn place(column: usize) -> (usize, u32) {
@@ -433,38 +639,3 @@ macro_rules! of_16_bits {
     };
 }
 use of_16_bits;
-
-/// A product of VNNI. As an intrinsic, the compiler makes a multiplication and an addition of it here and there, which take twice
-/// as long.
-macro_rules! product {
-    ($(#[$doc:meta])* $name:ident, $instruction:literal) => {
-        $(#[$doc])*
-        #[inline]
-        #[target_feature(enable = "avx512f,avx512vnni")]
-        fn $name(sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
-            let mut sum = sum;
-            // SAFETY: the machine has the instruction, which only uses these registers.
-            unsafe {
-                std::arch::asm!(
-                    concat!($instruction, " {sum}, {x}, {codes}"),
-                    sum = inout(zmm_reg) sum,
-                    codes = in(zmm_reg) codes,
-                    x = in(zmm_reg) x,
-                    options(pure, nomem, nostack, preserves_flags)
-                );
-            }
-            sum
-        }
-    };
-}
-
-product!(
-    /// Adds the two products of each pair.
-    dot_words,
-    "vpdpwssd"
-);
-product!(
-    /// Adds the four products of bytes: those of `x` have no sign.
-    dot_bytes,
-    "vpdpbusd"
-);

@@ -9,12 +9,12 @@ use std::arch::x86_64::*;
 ///
 /// It costs a multiplication in f32 for each panel: 16 would leave out one number in 57 of SmolLM2, 36 one in 160, 100 one
 /// in 490. With 64, logits are off by a third more than with 16 (docs/design/0007-packed-weights.md).
-const OUTLIER: f32 = 64.0;
+pub(super) const OUTLIER: f32 = 64.0;
 /// Most numbers that are left out of a block.
-const MOST: usize = 4;
+pub(super) const MOST: usize = 4;
 
 /// Blocks of smaller numbers are zeros: the reciprocal of a step would be infinite.
-const TINY: f32 = 1e-31;
+pub(super) const TINY: f32 = 1e-31;
 
 /// How many numbers ahead in a row the memory is asked for.
 const FORESIGHT: usize = 4 * BLOCK;

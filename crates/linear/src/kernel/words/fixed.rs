@@ -3,7 +3,8 @@
 
 use super::{Source, Unpacked, of_16_bits};
 use crate::kernel::float::Columns;
-use crate::layout::{BF16, BLOCK, F16, Line};
+use crate::kernel::vector::{Vector, Wide};
+use crate::layout::{BF16, BLOCK, F16};
 use crate::packed::Panel;
 use crate::words::PAIRS;
 use std::arch::x86_64::*;
@@ -17,15 +18,15 @@ const TINY: i32 = 27 << 23;
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], stride: usize) -> Unpacked {
+unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Wide], stride: usize) -> Unpacked<Wide> {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
-    // SAFETY: the codes are there; each store has a line.
+    // SAFETY: the codes are there.
     unsafe {
         let exponent = _mm512_set1_epi32(0x7f80_0000);
         let codes = panel.codes.as_ptr().add(block * L::CODES).cast::<u8>();
         let mut most = _mm512_setzero_si512();
         for pair in 0..BLOCK / 2 {
-            for column in L::pair(codes, pair) {
+            for column in L::pair::<Wide>(codes, pair, 0) {
                 // As integers, since a maximum of floats drops what is no number.
                 most = _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(column)));
             }
@@ -37,13 +38,13 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
         let scale = _mm512_mul_ps(power, _mm512_set1_ps(1.0 / UP));
         let up = _mm512_maskz_div_ps(!small, _mm512_set1_ps(UP), power);
         for four in 0..BLOCK / 4 {
-            let [a, b] = L::pair(codes, 2 * four);
-            let [c, d] = L::pair(codes, 2 * four + 1);
+            let [a, b] = L::pair::<Wide>(codes, 2 * four, 0);
+            let [c, d] = L::pair::<Wide>(codes, 2 * four + 1, 0);
             for (i, (first, second)) in [(a, c), (b, d)].into_iter().enumerate() {
                 let first = _mm512_cvtps_epi32(_mm512_mul_ps(first, up));
                 let second = _mm512_cvtps_epi32(_mm512_mul_ps(second, up));
                 let pair = _mm512_mask_blend_epi16(0x5555_5555, _mm512_slli_epi32::<16>(second), first);
-                _mm512_store_si512(out.as_mut_ptr().add((2 * four + i) * stride).cast(), pair);
+                out[(2 * four + i) * stride] = pair;
             }
         }
         Unpacked {
@@ -56,8 +57,8 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Line], s
 
 macro_rules! source {
     ($layout:ty) => {
-        impl Source for $layout {
-            of_16_bits!();
+        impl Source<Wide> for $layout {
+            of_16_bits!(Wide);
 
             // 8 times 16384 times `MOST_BESIDE_FLOATS` is less than 2^31.
             const RUN: usize = 4;
@@ -65,7 +66,13 @@ macro_rules! source {
             const MINIMA: bool = false;
 
             #[inline(always)]
-            unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> Unpacked {
+            unsafe fn unpack(
+                panel: Panel<'_>,
+                block: usize,
+                _: usize,
+                codes: &mut [Wide],
+                stride: usize,
+            ) -> Unpacked<Wide> {
                 // SAFETY: passed on to the caller.
                 unsafe { unpack::<Self>(panel, block, codes, stride) }
             }

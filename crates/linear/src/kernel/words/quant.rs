@@ -3,10 +3,10 @@
 
 use super::{Source, Unpacked, of_16_bits};
 use crate::kernel::integer::Integers;
-use crate::layout::{Line, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use crate::kernel::vector::Vector;
+use crate::layout::{Q4_0, Q4_1, Q4K, Q6K, Q8_0};
 use crate::packed::Panel;
 use crate::words::PAIRS;
-use std::arch::x86_64::*;
 
 /// The codes of a format that the integer kernel reads: it has the four columns of a row in a number, of which every
 /// second one becomes a pair.
@@ -14,44 +14,51 @@ use std::arch::x86_64::*;
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Integers>(panel: Panel<'_>, block: usize, out: &mut [Line], stride: usize) -> Unpacked {
+unsafe fn unpack<L: Integers, V: Vector>(
+    panel: Panel<'_>,
+    block: usize,
+    row: usize,
+    out: &mut [V],
+    stride: usize,
+) -> Unpacked<V> {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
-    // SAFETY: the codes are there, as are the scales of every block; each store has a line.
+    // SAFETY: the codes are there, as are the scales of every block.
     unsafe {
-        let (even, offset) = (_mm512_set1_epi16(255), _mm512_set1_epi16(L::OFFSET as i16));
-        let codes = L::codes(panel.codes.as_ptr().add(block * L::CODES).cast());
-        for (four, codes) in codes.into_iter().enumerate() {
-            for (i, pair) in [_mm512_and_si512(codes, even), _mm512_srli_epi16::<8>(codes)]
-                .into_iter()
-                .enumerate()
-            {
-                let to = out.as_mut_ptr().add((2 * four + i) * stride);
-                _mm512_store_si512(to.cast(), _mm512_sub_epi16(pair, offset));
-            }
+        let (even, offset) = (V::words(255), V::words(L::OFFSET as i16));
+        let codes = panel.codes.as_ptr().cast::<u8>().add(block * L::CODES * 64 + 4 * row);
+        for (four, codes) in L::codes::<V>(codes).into_iter().enumerate() {
+            out[2 * four * stride] = V::sub_words(V::and(codes, even), offset);
+            out[(2 * four + 1) * stride] = V::sub_words(V::down_8(codes), offset);
         }
-        let (scales, minimum) = L::scales(panel.scales.as_ptr().cast(), block);
+        let (scales, minimum) = L::scales::<V>(panel.scales.as_ptr().cast(), block, row);
         Unpacked {
             scales,
             minimum,
-            begin: [_mm512_setzero_si512(); 2],
+            begin: [V::numbers(0); 2],
         }
     }
 }
 
 macro_rules! source {
     ($layout:ty) => {
-        impl Source for $layout {
-            of_16_bits!();
+        impl<V: Vector> Source<V> for $layout {
+            of_16_bits!(V);
 
             // 32 times 128 times 32767 is less than 2^28.
-            const RUN: usize = PAIRS / Self::SCALES;
+            const RUN: usize = PAIRS / <Self as Source<V>>::SCALES;
             const SCALES: usize = if Self::HALVES { 2 } else { 1 };
             const MINIMA: bool = <Self as Integers>::MINIMA;
 
             #[inline(always)]
-            unsafe fn unpack(panel: Panel<'_>, block: usize, codes: &mut [Line], stride: usize) -> Unpacked {
+            unsafe fn unpack(
+                panel: Panel<'_>,
+                block: usize,
+                row: usize,
+                codes: &mut [V],
+                stride: usize,
+            ) -> Unpacked<V> {
                 // SAFETY: passed on to the caller.
-                unsafe { unpack::<Self>(panel, block, codes, stride) }
+                unsafe { unpack::<Self, V>(panel, block, row, codes, stride) }
             }
         }
     };
