@@ -139,44 +139,49 @@ impl Queries {
     }
 }
 
-/// Calls a loop that is compiled for each format and each number of queries; packed formats have fewer of the latter,
-/// so that there are not too many loops.
+/// Calls a loop that is compiled for each format and each number of queries up to a limit; packed formats have fewer of the
+/// latter, so that there are not too many loops.
 macro_rules! for_queries {
-    ($s:ident, $op:ident, $format:expr, $n:expr, $fields:tt) => {
+    ($s:ident::$limit:ident, $op:ident, $format:expr, $n:expr, $fields:tt) => {
         match $format {
-            F32 => for_queries!(@floats $s, $op, F32, $n, $fields),
-            F16 => for_queries!(@floats $s, $op, F16, $n, $fields),
-            BF16 => for_queries!(@floats $s, $op, BF16, $n, $fields),
-            E4M3 => for_queries!(@packed $s, $op, E4M3, $n, $fields),
-            E5M2 => for_queries!(@packed $s, $op, E5M2, $n, $fields),
-            INT8 => for_queries!(@packed $s, $op, INT8, $n, $fields),
-            INT4 => for_queries!(@packed $s, $op, INT4, $n, $fields),
-            _ => for_queries!(@packed $s, $op, INT2, $n, $fields),
+            F32 => for_queries!(@floats $s::$limit, $op, F32, $n, $fields),
+            F16 => for_queries!(@floats $s::$limit, $op, F16, $n, $fields),
+            BF16 => for_queries!(@floats $s::$limit, $op, BF16, $n, $fields),
+            E4M3 => for_queries!(@packed $s::$limit, $op, E4M3, $n, $fields),
+            E5M2 => for_queries!(@packed $s::$limit, $op, E5M2, $n, $fields),
+            INT8 => for_queries!(@packed $s::$limit, $op, INT8, $n, $fields),
+            INT4 => for_queries!(@packed $s::$limit, $op, INT4, $n, $fields),
+            _ => for_queries!(@packed $s::$limit, $op, INT2, $n, $fields),
         }
     };
-    (@floats $s:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
+    (@floats $s:ident::$limit:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
         match $n {
-            5 if const { $s::QUERIES >= 5 } => $s::call($op::<$format, 5> $fields),
-            6 if const { $s::QUERIES >= 6 } => $s::call($op::<$format, 6> $fields),
-            _ => for_queries!(@packed $s, $op, $format, $n, $fields),
+            5 if const { $s::$limit >= 5 } => $s::call($op::<$format, 5> $fields),
+            6 if const { $s::$limit >= 6 } => $s::call($op::<$format, 6> $fields),
+            _ => for_queries!(@packed $s::$limit, $op, $format, $n, $fields),
         }
     };
-    (@packed $s:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
+    (@packed $s:ident::$limit:ident, $op:ident, $format:ident, $n:expr, $fields:tt) => {
         match $n {
-            2 if const { $s::QUERIES >= 2 } => $s::call($op::<$format, 2> $fields),
-            3 if const { $s::QUERIES >= 3 } => $s::call($op::<$format, 3> $fields),
-            4 if const { $s::QUERIES >= 4 } => $s::call($op::<$format, 4> $fields),
+            2 if const { $s::$limit >= 2 } => $s::call($op::<$format, 2> $fields),
+            3 if const { $s::$limit >= 3 } => $s::call($op::<$format, 3> $fields),
+            4 if const { $s::$limit >= 4 } => $s::call($op::<$format, 4> $fields),
             _ => $s::call($op::<$format, 1> $fields),
         }
     };
 }
 
-/// Queries of a block, at most.
+/// Queries of a block of [`scores`], at most.
 pub fn most<S: Simd>(format: u8) -> usize {
+    of_format(format, S::QUERIES)
+}
+
+/// The queries of a block, where floats have this many at most.
+fn of_format(format: u8, most: usize) -> usize {
     if is_float(format) {
-        S::QUERIES
+        most
     } else {
-        S::QUERIES.min(PACKED_QUERIES)
+        most.min(PACKED_QUERIES)
     }
 }
 
@@ -194,7 +199,7 @@ pub unsafe fn scores<S: Simd>(mut lines: Lines<'_>, queries: Queries, out: *mut 
         let n = q.block(most::<S>(lines.format));
         let out = out.wrapping_add(first * ROWS);
         // SAFETY: the caller's promise, for the queries from `first` on.
-        unsafe { for_queries!(S, Scores, lines.format, n, { lines, q, out }) };
+        unsafe { for_queries!(S::QUERIES, Scores, lines.format, n, { lines, q, out }) };
         lines.ahead = Ahead::NOTHING;
         first += n;
     }
@@ -335,6 +340,7 @@ pub unsafe fn column_scores<S: Simd>(turned: Turned, queries: Queries, out: *mut
         first += unsafe {
             match q.count {
                 12.. if const { S::COLUMNS >= 12 } => S::call(ColumnScores::<12> { turned, q, out }),
+                6.. if const { S::COLUMNS >= 6 } => S::call(ColumnScores::<6> { turned, q, out }),
                 4.. if const { S::COLUMNS >= 4 } => S::call(ColumnScores::<4> { turned, q, out }),
                 2.. => S::call(ColumnScores::<2> { turned, q, out }),
                 _ => S::call(ColumnScores::<1> { turned, q, out }),
@@ -387,10 +393,10 @@ pub unsafe fn add_rows<S: Simd>(mut lines: Lines<'_>, weights: *const f32, sums:
     let mut first = 0;
     while first < sums.count {
         let sums = sums.from(first);
-        let n = sums.block(most::<S>(lines.format));
+        let n = sums.block(of_format(lines.format, S::SUMS));
         let weights = weights.wrapping_add(first * ROWS);
         // SAFETY: the caller's promise, for the queries from `first` on.
-        unsafe { for_queries!(S, AddRows, lines.format, n, { lines, weights, sums }) };
+        unsafe { for_queries!(S::SUMS, AddRows, lines.format, n, { lines, weights, sums }) };
         lines.ahead = Ahead::NOTHING;
         first += n;
     }
@@ -412,7 +418,8 @@ impl<const K: u8, const Q: usize> Op for AddRows<'_, K, Q> {
             // SAFETY: the promise of `add_rows`.
             v += unsafe {
                 match self.lines.vectors - v {
-                    4.. => self.part::<S, 4>(v),
+                    4.. if const { S::REGISTERS >= 4 * Q } => self.part::<S, 4>(v),
+                    2.. if const { S::REGISTERS < 4 * Q } => self.part::<S, 2>(v),
                     _ => self.part::<S, 1>(v),
                 }
             };
@@ -420,6 +427,9 @@ impl<const K: u8, const Q: usize> Op for AddRows<'_, K, Q> {
         }
     }
 }
+
+/// Rows from one time that later ones are asked for to the next.
+const ASK: usize = 4;
 
 impl<const K: u8, const Q: usize> AddRows<'_, K, Q> {
     /// Vectors `v..v + N` of the rows.
@@ -439,20 +449,32 @@ impl<const K: u8, const Q: usize> AddRows<'_, K, Q> {
                 *group = if is_float(K) { 0 } else { (v + i) / lines.scaled.group };
             }
             for r in 0..lines.len {
-                lines.ahead.ask::<S>(r, 1);
-                let row = lines.place.row(r);
-                let mut numbers = [S::splat(0.0); N];
-                for (i, number) in numbers.iter_mut().enumerate() {
-                    let factors = match is_float(K) {
-                        true => [S::splat(0.0); 2],
-                        false => lines.scaled.at::<S>(r, group[i]),
-                    };
-                    *number = scaled::<S, K>(row, v + i, factors);
+                if r % ASK == 0 {
+                    lines.ahead.ask::<S>(r, ASK);
                 }
-                for (j, held) in held.iter_mut().enumerate() {
-                    let weight = S::splat(*weights.add(j * ROWS + r));
-                    for (sum, number) in held.iter_mut().zip(numbers) {
-                        *sum = S::fma(number, weight, *sum);
+                let row = lines.place.row(r);
+                if const { Q < N } {
+                    // The fewer of both stay in registers, as few have room beside the sums.
+                    let mut weight = [S::splat(0.0); Q];
+                    for (j, weight) in weight.iter_mut().enumerate() {
+                        *weight = S::splat(*weights.add(j * ROWS + r));
+                    }
+                    for i in 0..N {
+                        let number = self.number::<S>(row, r, v + i, group[i]);
+                        for (held, weight) in held.iter_mut().zip(weight) {
+                            held[i] = S::fma(number, weight, held[i]);
+                        }
+                    }
+                } else {
+                    let mut numbers = [S::splat(0.0); N];
+                    for (i, number) in numbers.iter_mut().enumerate() {
+                        *number = self.number::<S>(row, r, v + i, group[i]);
+                    }
+                    for (j, held) in held.iter_mut().enumerate() {
+                        let weight = S::splat(*weights.add(j * ROWS + r));
+                        for (sum, number) in held.iter_mut().zip(numbers) {
+                            *sum = S::fma(number, weight, *sum);
+                        }
                     }
                 }
             }
@@ -463,5 +485,18 @@ impl<const K: u8, const Q: usize> AddRows<'_, K, Q> {
             }
         }
         N
+    }
+
+    /// Vector `v` of a row, which is of this group.
+    #[inline(always)]
+    unsafe fn number<S: Simd>(&self, row: *const u8, r: usize, v: usize, group: usize) -> S::V {
+        // SAFETY: the promise of `add_rows`.
+        unsafe {
+            let factors = match is_float(K) {
+                true => [S::splat(0.0); 2],
+                false => self.lines.scaled.at::<S>(r, group),
+            };
+            scaled::<S, K>(row, v, factors)
+        }
     }
 }

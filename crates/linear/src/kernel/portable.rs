@@ -43,11 +43,7 @@ unsafe fn all_rows<L: Layout>(part: &Part<'_>, x: &Floats<'_>) {
 }
 
 /// The panel times `R` rows from `row` on. Rows that do not exist are taken from the last one, and not asked for.
-fn some_rows<L: Layout, const R: usize>(
-    panel: Panel<'_>,
-    x: &Floats<'_>,
-    row: usize,
-) -> [[f32; PANEL]; ROWS] {
+fn some_rows<L: Layout, const R: usize>(panel: Panel<'_>, x: &Floats<'_>, row: usize) -> [[f32; PANEL]; ROWS] {
     let rows: [&[f32]; R] = std::array::from_fn(|i| x.row((row + i).min(x.rows() - 1)));
     let mut sums = [[0.0; PANEL]; ROWS];
     let mut tile: Tile = [[0.0; PANEL]; BLOCK];

@@ -54,13 +54,7 @@ trait Source<V: Vector> {
     ///
     /// # Safety
     /// The panel has this block; the machine has what the vector needs.
-    unsafe fn unpack(
-        panel: Panel<'_>,
-        block: usize,
-        row: usize,
-        codes: &mut [V],
-        stride: usize,
-    ) -> Unpacked<V>;
+    unsafe fn unpack(panel: Panel<'_>, block: usize, row: usize, codes: &mut [V], stride: usize) -> Unpacked<V>;
 
     /// Adds the products of the codes of each row to its sum; `x` has one word of activations in all places.
     ///
@@ -454,12 +448,7 @@ unsafe fn one_tile<L: Source<V>, V: Kernel, const P: usize, const R: usize>(
 /// # Safety
 /// As [`all_panels`].
 #[inline(always)]
-unsafe fn store<V: Vector, const P: usize>(
-    part: &Part<'_>,
-    panel: usize,
-    tile: &Tile<'_>,
-    sums: &[[V::Floats; P]],
-) {
+unsafe fn store<V: Vector, const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>, sums: &[[V::Floats; P]]) {
     for (i, sums) in sums.iter().enumerate().take(tile.rows) {
         for (p, sums) in sums.chunks_exact(V::PARTS).enumerate() {
             let (to, count) = part.out.lanes(tile.first + i, panel + p);

@@ -12,8 +12,10 @@ pub struct Avx2;
 impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
-    const QUERIES: usize = 2;
-    const COLUMNS: usize = 4;
+    const QUERIES: usize = 3;
+    const COLUMNS: usize = 6;
+    const SUMS: usize = 6;
+    const REGISTERS: usize = 12;
 
     unsafe fn call<O: Op>(op: O) -> O::Out {
         #[target_feature(enable = "avx2,fma,f16c")]

@@ -27,6 +27,8 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const QUERIES: usize = 6;
     const COLUMNS: usize = 12;
+    const SUMS: usize = 6;
+    const REGISTERS: usize = 24;
 
     unsafe fn call<O: Op>(op: O) -> O::Out {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]

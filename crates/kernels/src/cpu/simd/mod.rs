@@ -33,6 +33,10 @@ pub trait Simd: Copy {
     const QUERIES: usize;
     /// Queries whose products with two vectors of rows fit the registers, a multiple of 2.
     const COLUMNS: usize;
+    /// Queries whose sums of two vectors or more fit the registers.
+    const SUMS: usize;
+    /// Registers for sums.
+    const REGISTERS: usize;
 
     /// Runs a loop with these instructions.
     unsafe fn call<O: Op>(op: O) -> O::Out;

@@ -43,6 +43,8 @@ impl Simd for Portable {
     const LANES: usize = LANES;
     const QUERIES: usize = 1;
     const COLUMNS: usize = 2;
+    const SUMS: usize = 1;
+    const REGISTERS: usize = 4;
 
     unsafe fn call<O: Op>(op: O) -> O::Out {
         unsafe { op.run::<Self>() }

@@ -28,13 +28,7 @@ impl<L: Integers, V: Vector> Source<V> for Bytes<L> {
     const BITS: u32 = 8;
 
     #[inline(always)]
-    unsafe fn unpack(
-        panel: Panel<'_>,
-        block: usize,
-        row: usize,
-        out: &mut [V],
-        stride: usize,
-    ) -> Unpacked<V> {
+    unsafe fn unpack(panel: Panel<'_>, block: usize, row: usize, out: &mut [V], stride: usize) -> Unpacked<V> {
         assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (FOURS - 1) * stride);
         // SAFETY: the codes are there, as are the scales of every block.
         unsafe {
