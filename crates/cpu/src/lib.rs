@@ -6,12 +6,14 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod half;
 mod isa;
 mod pool;
 mod probe;
 #[cfg(target_arch = "x86_64")]
 pub mod tiles;
 
+pub use half::f16_to_f32;
 pub use isa::Isa;
 pub use pool::{for_each, run, set_threads, threads};
 pub use probe::{Probe, probe};

@@ -48,23 +48,33 @@ pub(crate) trait Layout {
     /// The code in a column and lane of a block.
     fn code(block: &[u8], column: usize, lane: usize) -> f32;
 
+    /// All codes of a block, whose lines are as many as it has. In loops over the lanes, which a compiler makes vectors of.
+    fn all_codes(block: &[Line], out: &mut Tile);
+
     /// Scale and minimum of half a block.
     fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32);
+
+    /// Those of all lanes, unless they are 1 and 0 for all blocks.
+    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]>;
 }
 
+/// A number of each row of a panel.
+pub(crate) type Lanes = [f32; PANEL];
 /// A block in f32: `[columns][lanes]`.
-pub(crate) type Tile = [[f32; PANEL]; BLOCK];
+pub(crate) type Tile = [Lanes; BLOCK];
 
 /// Unpacks a block.
 #[inline(always)]
 pub(crate) fn unpack<L: Layout>(codes: &[Line], scales: &[Line], block: usize, out: &mut Tile) {
-    let codes: &[u8] = bytemuck::cast_slice(&codes[block * L::CODES..(block + 1) * L::CODES]);
+    L::all_codes(&codes[block * L::CODES..(block + 1) * L::CODES], out);
     let scales: &[u8] = bytemuck::cast_slice(scales);
-    for (half, columns) in out.chunks_exact_mut(HALF).enumerate() {
-        let scale: [(f32, f32); PANEL] = std::array::from_fn(|lane| L::scale(scales, block, half, lane));
-        for (column, lanes) in columns.iter_mut().enumerate() {
-            for (lane, x) in lanes.iter_mut().enumerate() {
-                *x = scale[lane].0 * L::code(codes, half * HALF + column, lane) + scale[lane].1;
+    for (half, columns) in out.as_chunks_mut::<HALF>().0.iter_mut().enumerate() {
+        let Some([scale, minimum]) = L::all_scales(scales, block, half) else {
+            return;
+        };
+        for lanes in columns {
+            for ((x, scale), minimum) in lanes.iter_mut().zip(&scale).zip(&minimum) {
+                *x = *x * scale + minimum;
             }
         }
     }

@@ -6,14 +6,16 @@ use bytemuck::Zeroable;
 use std::fmt;
 use std::ops::Range;
 
-/// How closely many rows are multiplied ([`apply`](crate::apply()); up to 15 rows, and on processors without AVX-512, always as
+/// How closely many rows are multiplied ([`apply`](crate::apply()); up to 15 rows, and on processors without AVX2, always as
 /// closely as f32). The names are torch's (`set_float32_matmul_precision`).
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Precision {
     /// Numbers of 8 bits: bf16 with AMX, as torch multiplies bf16; otherwise, times quantised weights, whole numbers in blocks of 32,
-    /// as llama.cpp multiplies. F16 and BF16 weights without AMX are multiplied as in [`High`](Self::High).
+    /// as llama.cpp multiplies. Other weights are multiplied as in [`High`](Self::High): F16 and BF16 without AMX, and with AVX2
+    /// all but those of 4 bits.
     Medium,
-    /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32.
+    /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32; F16 and BF16 weights with AVX2 in
+    /// f32.
     #[default]
     High,
     /// f32.

@@ -3,10 +3,10 @@
 #![allow(unsafe_code)] // Loads of vectors through pointers into planes, whose sizes `Side` has checked.
 
 use super::planes::{Raw, Side};
-use super::simd::portable::half;
 use super::simd::{HALVES, Op, Simd};
 use super::tile::{ROWS, Tile};
 use burn::tensor::DType;
+use kvlab_cpu::f16_to_f32;
 use kvlab_store::codec::{Code, Scales};
 use std::ops::Range;
 
@@ -71,14 +71,14 @@ unsafe fn number(code: Code, row: *const u8, i: usize) -> f32 {
         let bits = |bits: usize| *row.add(i * bits / 8) >> (i * bits % 8) & ((1_u16 << bits) - 1) as u8;
         match code {
             Code::F32 => row.cast::<f32>().add(i).read_unaligned(),
-            Code::F16 => half(row.cast::<u16>().add(i).read_unaligned()),
+            Code::F16 => f16_to_f32(row.cast::<u16>().add(i).read_unaligned()),
             Code::Bf16 => f32::from_bits(u32::from(row.cast::<u16>().add(i).read_unaligned()) << 16),
-            Code::E5m2 => half(u16::from(*row.add(i)) << 8),
+            Code::E5m2 => f16_to_f32(u16::from(*row.add(i)) << 8),
             Code::E4m3 => {
                 let code = u16::from(*row.add(i));
                 match code & 0x7F {
                     0x7F => f32::NAN,
-                    size => half((code & 0x80) << 8 | size << 7) * 256.0,
+                    size => f16_to_f32((code & 0x80) << 8 | size << 7) * 256.0,
                 }
             }
             Code::Int { bits: n, .. } => f32::from(bits(n as usize)),
@@ -99,7 +99,7 @@ unsafe fn widen<S: Simd>(from: *const u8, dtype: DType, n: usize, to: *mut f32) 
             S::store(to.add(i * S::LANES), S::f16(from.add(2 * i * S::LANES)));
         }
         for i in whole * S::LANES..n {
-            to.add(i).write(half(from.cast::<u16>().add(i).read_unaligned()));
+            to.add(i).write(f16_to_f32(from.cast::<u16>().add(i).read_unaligned()));
         }
     }
 }

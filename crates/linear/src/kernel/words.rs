@@ -17,11 +17,12 @@ mod quant;
 use super::Part;
 use super::integer::Integers;
 use super::vector::{Narrow, Vector, Wide};
-use crate::Format;
-use crate::layout::{BLOCK, Line, PANEL, Q4_0, Q4_1, Q4K};
+use crate::layout::{BF16, BLOCK, F16, Line, PANEL, Q4_0, Q4_1, Q4K};
 use crate::packed::{Panel, with_codes, with_quantised};
 use crate::words::{BESIDE, FOURS, HEIGHT, Outlier, Tile, Words};
+use crate::{Format, Precision};
 use bytes::Bytes;
+use fixed::Short;
 use kvlab_cpu::Isa;
 use std::arch::x86_64::*;
 use std::cell::Cell;
@@ -29,6 +30,8 @@ use std::ops::Range;
 
 /// The greatest code of an activation where a weight has codes of floats: see [`fixed`].
 pub(super) const MOST_BESIDE_FLOATS: i16 = 16383;
+/// The same with [`Precision::Medium`].
+pub(super) const MOST_BESIDE_SHORT: i16 = 8191;
 /// How many blocks ahead activations are asked for.
 const AHEAD: usize = 2;
 /// Vectors of weights that are multiplied together: two panels, or both halves of one.
@@ -177,7 +180,11 @@ unsafe fn wide(part: &Part<'_>, x: &Words) {
     unsafe {
         match x.words() {
             FOURS => with_quantised!(part.weight.format(), wide_bytes(part, x)),
-            _ => with_codes!(part.weight.format(), wide_words(part, x)),
+            _ => match (part.weight.format(), part.weight.precision()) {
+                (Format::F16, Precision::Medium) => wide_words::<Short<F16>>(part, x),
+                (Format::BF16, Precision::Medium) => wide_words::<Short<BF16>>(part, x),
+                (format, _) => with_codes!(format, wide_words(part, x)),
+            },
         }
     }
 }

@@ -3,8 +3,8 @@
 //! What a file's block looks like is said in `kvlab-weights` (`blocks.rs`). Scales keep the file's precision: a K
 //! format has its f16 scale and its small integers, which are multiplied when they are used.
 
-use super::{BLOCK, HALF, Layout, PANEL};
-use half::f16;
+use super::{BLOCK, HALF, Lanes, Layout, Line, PANEL, Tile};
+use kvlab_cpu::f16_to_f32;
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -36,9 +36,61 @@ fn put_nibbles(block: &mut [u8], lane: usize, code: impl Fn(usize) -> u8) {
     }
 }
 
+/// A number of each lane, whose four columns are the bytes of a word, from the first column on.
+#[inline(always)]
+fn words(line: &Line) -> [u32; PANEL] {
+    let mut words = [0; PANEL];
+    for (word, bytes) in words.iter_mut().zip(line.0.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    words
+}
+
+/// Eight bits of each word from a bit on, of which `mask` counts, less `offset`.
+#[inline(always)]
+fn bits(words: &[u32; PANEL], from: usize, mask: u32, offset: f32) -> Lanes {
+    let mut lanes = [0.0; PANEL];
+    for (lane, word) in lanes.iter_mut().zip(words) {
+        // With a sign, since that is what vectors of whole numbers have.
+        *lane = (word >> from & mask) as i32 as f32 - offset;
+    }
+    lanes
+}
+
+/// All codes of four lines of nibbles.
+#[inline(always)]
+fn nibbles(block: &[Line], offset: f32, out: &mut Tile) {
+    for (four, line) in block.iter().enumerate() {
+        let words = words(line);
+        for column in 0..4 {
+            out[4 * four + column] = bits(&words, 8 * column, 15, offset);
+            out[HALF + 4 * four + column] = bits(&words, 8 * column + 4, 15, offset);
+        }
+    }
+}
+
 #[inline(always)]
 fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+    f16_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+/// 16 numbers in f16.
+#[inline(always)]
+fn halves(bytes: &[u8], at: usize) -> Lanes {
+    let mut lanes = [0.0; PANEL];
+    for (lane, bytes) in lanes.iter_mut().zip(bytes[at..at + F16S].as_chunks::<2>().0) {
+        *lane = f16_to_f32(u16::from_le_bytes(*bytes));
+    }
+    lanes
+}
+
+/// 16 of these, times a number of a byte each.
+#[inline(always)]
+fn times(mut halves: Lanes, bytes: &[u8], at: usize, number: impl Fn(u8) -> f32) -> Lanes {
+    for (lane, byte) in halves.iter_mut().zip(&bytes[at..at + PANEL]) {
+        *lane *= number(*byte);
+    }
+    halves
 }
 
 /// Puts the two bytes of a file's f16 into a lane.
@@ -65,6 +117,16 @@ impl Layout for Q4_0 {
     #[inline(always)]
     fn code(block: &[u8], column: usize, lane: usize) -> f32 {
         f32::from(nibble(block, column, lane)) - 8.0
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        nibbles(block, 8.0, out);
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, _: usize) -> Option<[Lanes; 2]> {
+        Some([halves(panel, block * F16S), [0.0; PANEL]])
     }
 
     #[inline(always)]
@@ -96,6 +158,16 @@ impl Layout for Q4_1 {
     }
 
     #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        nibbles(block, 0.0, out);
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, _: usize) -> Option<[Lanes; 2]> {
+        Some([halves(panel, block * LINE), halves(panel, block * LINE + F16S)])
+    }
+
+    #[inline(always)]
     fn scale(panel: &[u8], block: usize, _: usize, lane: usize) -> (f32, f32) {
         let at = block * LINE + 2 * lane;
         (half_at(panel, at), half_at(panel, at + F16S))
@@ -121,6 +193,21 @@ impl Layout for Q8_0 {
     #[inline(always)]
     fn code(block: &[u8], column: usize, lane: usize) -> f32 {
         f32::from(block[byte(column, lane)]) - 128.0
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        for (columns, line) in out.as_chunks_mut::<4>().0.iter_mut().zip(block) {
+            let words = words(line);
+            for (column, lanes) in columns.iter_mut().enumerate() {
+                *lanes = bits(&words, 8 * column, 255, 128.0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, _: usize) -> Option<[Lanes; 2]> {
+        Some([halves(panel, block * F16S), [0.0; PANEL]])
     }
 
     #[inline(always)]
@@ -162,6 +249,22 @@ impl Layout for Q4K {
     #[inline(always)]
     fn code(block: &[u8], column: usize, lane: usize) -> f32 {
         f32::from(nibble(block, column, lane))
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        nibbles(block, 0.0, out);
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, _: usize) -> Option<[Lanes; 2]> {
+        let (scales, group) = (&panel[block / K_BLOCKS * K_SCALES * LINE..], block % K_BLOCKS);
+        Some([
+            times(halves(scales, 0), scales, LINE + group * PANEL, f32::from),
+            times(halves(scales, F16S), scales, 3 * LINE + group * PANEL, |minimum| {
+                -f32::from(minimum)
+            }),
+        ])
     }
 
     #[inline(always)]
@@ -220,6 +323,29 @@ impl Layout for Q6K {
     fn code(block: &[u8], column: usize, lane: usize) -> f32 {
         let high = block[upper(column, lane)] >> upper_shift(column) & 3;
         f32::from(nibble(block, column, lane) | high << 4) - 32.0
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        let (lower, upper) = block.split_at(4);
+        nibbles(lower, 32.0, out);
+        for (columns, line) in out.as_chunks_mut::<HALF>().0.iter_mut().zip(upper) {
+            let words = words(line);
+            for (column, lanes) in columns.iter_mut().enumerate() {
+                let upper = bits(&words, 8 * (column % 4) + upper_shift(column), 3, 0.0);
+                for (lane, upper) in lanes.iter_mut().zip(upper) {
+                    *lane += 16.0 * upper;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
+        let scales = &panel[block / K_BLOCKS * K_SCALES * LINE..];
+        let group = LINE + (block % K_BLOCKS * 2 + half) * PANEL;
+        let scale = times(halves(scales, 0), scales, group, |scale| f32::from(scale as i8));
+        Some([scale, [0.0; PANEL]])
     }
 
     #[inline(always)]

@@ -70,6 +70,8 @@ fn medium(isa: Isa, format: Format) -> Option<std::ops::Range<f64>> {
         _ if isa >= Isa::Amx => Some(3e-4..3e-3),
         Format::Q4_0 | Format::Q4_1 | Format::Q4_K if isa >= Isa::Avx2 => Some(2e-3..6e-3),
         _ if isa >= Isa::Avx512 && QUANTISED.contains(&format) => Some(2e-3..6e-3),
+        // Codes to 8191, and weights to the 8192nd part of a power of two.
+        Format::F16 | Format::BF16 if isa >= Isa::Avx512 => Some(8e-5..3e-4),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Plain Rust, in arrays of eight that a compiler makes vectors of.
 
 use super::{Op, Simd};
+use kvlab_cpu::f16_to_f32;
 
 /// See the module.
 #[derive(Clone, Copy)]
@@ -13,21 +14,6 @@ type V = [f32; LANES];
 #[inline(always)]
 fn map(f: impl Fn(usize) -> f32) -> V {
     std::array::from_fn(f)
-}
-
-/// The number of an f16.
-#[inline(always)]
-pub fn half(bits: u16) -> f32 {
-    let (sign, size) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7FFF));
-    // Exponents differ by 112; the multiplication gets subnormal numbers right too.
-    let number = f32::from_bits(size << 13) * f32::from_bits((112 + 127) << 23);
-    let infinite = size >= 0x7C00;
-    let number = if infinite {
-        f32::from_bits(size << 13 | 0x7F80_0000)
-    } else {
-        number
-    };
-    f32::from_bits(number.to_bits() | sign)
 }
 
 /// The bytes at `from`.
@@ -144,7 +130,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn f16(from: *const u8) -> V {
         let b: [u8; 2 * LANES] = unsafe { bytes(from) };
-        map(|i| half(u16::from_le_bytes([b[2 * i], b[2 * i + 1]])))
+        map(|i| f16_to_f32(u16::from_le_bytes([b[2 * i], b[2 * i + 1]])))
     }
 
     #[inline(always)]
@@ -159,7 +145,7 @@ impl Simd for Portable {
         map(|i| {
             let code = u16::from(b[i]);
             // The same bits in an f16, whose exponent counts from another number.
-            let number = half((code & 0x80) << 8 | (code & 0x7F) << 7) * 256.0;
+            let number = f16_to_f32((code & 0x80) << 8 | (code & 0x7F) << 7) * 256.0;
             if code & 0x7F == 0x7F { f32::NAN } else { number }
         })
     }
@@ -167,7 +153,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn e5m2(from: *const u8) -> V {
         let b: [u8; LANES] = unsafe { bytes(from) };
-        map(|i| half(u16::from(b[i]) << 8))
+        map(|i| f16_to_f32(u16::from(b[i]) << 8))
     }
 
     #[inline(always)]

@@ -8,17 +8,25 @@ use crate::layout::{BF16, BLOCK, F16};
 use crate::packed::Panel;
 use crate::words::PAIRS;
 use std::arch::x86_64::*;
+use std::marker::PhantomData;
 
 /// The greatest magnitude of a block has a code from `2^13` to `2^14`. So a number of 8 bits (bf16) is exact down to a 64th
 /// of it and one of 11 bits (f16) down to an 8th; smaller ones are off by at most a 16384th of it.
-const UP: f32 = 8192.0;
+const UP: i32 = 1 << 13;
+/// The same for [`Short`].
+const UP_SHORT: i32 = 1 << 12;
 /// Blocks of smaller numbers are zeros: their scale would not be a normal number.
 const TINY: i32 = 27 << 23;
 
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Wide], stride: usize) -> Unpacked<Wide> {
+unsafe fn unpack<L: Columns, const UP: i32>(
+    panel: Panel<'_>,
+    block: usize,
+    out: &mut [Wide],
+    stride: usize,
+) -> Unpacked<Wide> {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
     // SAFETY: the codes are there.
     unsafe {
@@ -35,8 +43,8 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Wide], s
         let power = _mm512_and_si512(most, exponent);
         let small = _mm512_cmplt_epi32_mask(power, _mm512_set1_epi32(TINY));
         let power = _mm512_castsi512_ps(power);
-        let scale = _mm512_mul_ps(power, _mm512_set1_ps(1.0 / UP));
-        let up = _mm512_maskz_div_ps(!small, _mm512_set1_ps(UP), power);
+        let scale = _mm512_mul_ps(power, _mm512_set1_ps(1.0 / UP as f32));
+        let up = _mm512_maskz_div_ps(!small, _mm512_set1_ps(UP as f32), power);
         for four in 0..BLOCK / 4 {
             let [a, b] = L::pair::<Wide>(codes, 2 * four, 0);
             let [c, d] = L::pair::<Wide>(codes, 2 * four + 1, 0);
@@ -55,13 +63,17 @@ unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Wide], s
     }
 }
 
+/// Floats with a bit less, and beside them activations to [`super::MOST_BESIDE_SHORT`]: then sums have room for a whole block, and are
+/// converted to f32 once and not four times.
+pub(super) struct Short<L>(PhantomData<L>);
+
 macro_rules! source {
-    ($layout:ty) => {
-        impl Source<Wide> for $layout {
+    ($codes:ty, $layout:ty, $up:expr, $run:expr) => {
+        impl Source<Wide> for $codes {
             of_16_bits!(Wide);
 
-            // 8 times 16384 times `MOST_BESIDE_FLOATS` is less than 2^31.
-            const RUN: usize = 4;
+            // So many pairs times twice `$up` times the greatest code of an activation are less than 2^31.
+            const RUN: usize = $run;
             const SCALES: usize = 1;
             const MINIMA: bool = false;
 
@@ -74,11 +86,13 @@ macro_rules! source {
                 stride: usize,
             ) -> Unpacked<Wide> {
                 // SAFETY: passed on to the caller.
-                unsafe { unpack::<Self>(panel, block, codes, stride) }
+                unsafe { unpack::<$layout, { $up }>(panel, block, codes, stride) }
             }
         }
     };
 }
 
-source!(F16);
-source!(BF16);
+source!(F16, F16, UP, 4);
+source!(BF16, BF16, UP, 4);
+source!(Short<F16>, F16, UP_SHORT, PAIRS);
+source!(Short<BF16>, BF16, UP_SHORT, PAIRS);
