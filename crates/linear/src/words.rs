@@ -6,6 +6,7 @@ mod narrow;
 use crate::layout::BLOCK;
 use crate::spare::Spare;
 use kvlab_cpu::Isa;
+use std::ops::Range;
 
 static SPARE: Spare<i32> = Spare::new();
 
@@ -28,7 +29,16 @@ pub(crate) struct Words {
     /// `[tile][blocks][words + BESIDE][height]`, and what more there was.
     data: Vec<i32>,
     /// Of each tile, by block.
-    outliers: Vec<Vec<Outlier>>,
+    outliers: Vec<Outliers>,
+}
+
+/// The numbers of a tile that stand out.
+#[derive(Clone, Default)]
+struct Outliers {
+    /// By block.
+    all: Vec<Outlier>,
+    /// How many there are before each block, and at the end.
+    before: Vec<u32>,
 }
 
 /// A number that stands out from its block. Its code would make the step of the others coarse: it is left out, and
@@ -50,7 +60,15 @@ pub(crate) struct Tile<'a> {
     pub(crate) rows: usize,
     pub(crate) height: usize,
     pub(crate) data: &'a [i32],
-    pub(crate) outliers: &'a [Outlier],
+    outliers: &'a Outliers,
+}
+
+impl<'a> Tile<'a> {
+    /// The numbers that stand out from some blocks.
+    pub(crate) fn outliers(&self, blocks: Range<usize>) -> &'a [Outlier] {
+        let [from, to] = [blocks.start, blocks.end].map(|block| self.outliers.before[block] as usize);
+        &self.outliers.all[from..to]
+    }
 }
 
 impl Words {
@@ -66,21 +84,27 @@ impl Words {
             words,
             width,
             data: SPARE.take(len),
-            outliers: vec![Vec::new(); rows.div_ceil(HEIGHT)],
+            outliers: vec![Outliers::default(); rows.div_ceil(HEIGHT)],
         };
         let tiles = codes.data[..len].chunks_mut(HEIGHT * width).zip(&mut codes.outliers);
         kvlab_cpu::for_each(tiles.zip(x.chunks(HEIGHT * cols)), |((data, outliers), x)| {
             let height = data.len() / width;
-            let tile = (data, height);
+            let (blocks, tile, all) = (cols.div_ceil(BLOCK), (data, height), &mut outliers.all);
             // SAFETY: the machine has the instruction set; only one that has AVX2 asks for words.
             #[allow(unsafe_code)]
             unsafe {
                 match (isa >= Isa::Avx512, words) {
-                    (true, PAIRS) => code::fill::<PAIRS>(x, cols, most, tile, outliers),
-                    (true, _) => code::fill::<FOURS>(x, cols, most, tile, outliers),
-                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most, tile, outliers),
-                    (false, _) => narrow::fill::<FOURS>(x, cols, most, tile, outliers),
+                    (true, PAIRS) => code::fill::<PAIRS>(x, cols, most, tile, all),
+                    (true, _) => code::fill::<FOURS>(x, cols, most, tile, all),
+                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most, tile, all),
+                    (false, _) => narrow::fill::<FOURS>(x, cols, most, tile, all),
                 }
+            }
+            outliers.before.reserve_exact(blocks + 1);
+            let mut count = 0;
+            for block in 0..=blocks {
+                count += all[count..].iter().take_while(|outlier| outlier.block < block).count();
+                outliers.before.push(count as u32);
             }
         });
         codes

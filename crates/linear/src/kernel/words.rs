@@ -331,15 +331,19 @@ unsafe fn panels<L: Source<V>, V: Kernel, const P: usize>(
                         _mm_prefetch::<_MM_HINT_T1>(line.0.as_ptr().cast());
                     }
                 }
+                let last = blocks.end == all;
+                if last {
+                    ask::<V, P>(part, panel, &tile);
+                }
                 match tile.height {
                     4 => one_tile::<L, V, P, 4>(sums, weights, blocks.clone(), &tile),
                     8 => one_tile::<L, V, P, 8>(sums, weights, blocks.clone(), &tile),
                     _ => one_tile::<L, V, P, 12>(sums, weights, blocks.clone(), &tile),
                 }
+                if last {
+                    store::<V, P>(part, panel, &tile, &sums[tile.first..]);
+                }
             }
-        }
-        for tile in x.tiles() {
-            store::<V, P>(part, panel, &tile, &sums[tile.first..]);
         }
     }
     count
@@ -442,11 +446,25 @@ unsafe fn one_tile<L: Source<V>, V: Kernel, const P: usize, const R: usize>(
             }
         }
     }
-    let before = |block: usize| tile.outliers.partition_point(|outlier| outlier.block < block);
-    for outlier in &tile.outliers[before(blocks.start)..before(blocks.end)] {
+    for outlier in tile.outliers(blocks.clone()) {
         let block = outlier.block - blocks.start;
         // SAFETY: the block is there.
         unsafe { add_outlier::<L, V, P>(&mut sums[outlier.row], weights.as_ptr().add(block * size), outlier) };
+    }
+}
+
+/// Asks for the places that [`store`] writes to.
+///
+/// # Safety
+/// As [`all_panels`].
+#[inline(always)]
+unsafe fn ask<V: Vector, const P: usize>(part: &Part<'_>, panel: usize, tile: &Tile<'_>) {
+    for row in 0..tile.rows {
+        for p in 0..P / V::PARTS {
+            let (to, _) = part.out.lanes(tile.first + row, panel + p);
+            // SAFETY: an address is asked for, not read.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.cast()) };
+        }
     }
 }
 
