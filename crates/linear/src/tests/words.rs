@@ -177,6 +177,43 @@ fn greatest_codes_do_not_overflow() {
     }
 }
 
+/// The same with few rows, where an activation is three bytes: all of them the greatest or the least, and so are codes.
+#[test]
+fn greatest_bytes_do_not_overflow() {
+    let top = 127.0 * 65536.0;
+    let digits = [127.0, -128.0].map(|lower| (126.0 * 65536.0 + lower * 257.0) / top);
+    for isa in Isa::available() {
+        for format in QUANTISED {
+            for code in [0, 0xff, 0x80, 0x7f] {
+                let (values, size) = format.block();
+                // Scales of K formats are codes too. All f16 scales are 1, where there are minima those also.
+                let mut block = vec![code; size];
+                let halves: &[usize] = match format {
+                    Format::Q4_0 | Format::Q8_0 => &[0],
+                    Format::Q6_K => &[208],
+                    _ => &[0, 2],
+                };
+                for &at in halves {
+                    block[at..at + 2].copy_from_slice(&[0, 0x3c]);
+                }
+                let bytes = block.repeat(16 * 512 / values);
+                let mut dense = vec![0.0; 16 * 512];
+                blocks::dequantize(dtype(format), &bytes, &mut dense).unwrap();
+                let packed = Packed::new(format, 16, 512, &bytes).unwrap();
+                let case = Case { packed, dense };
+                for (sign, digit) in [1.0, -1.0]
+                    .into_iter()
+                    .flat_map(|sign| digits.map(|digit| (sign, digit)))
+                {
+                    let mut x = vec![sign * digit; 5 * 512];
+                    x.iter_mut().step_by(32).for_each(|x| *x = sign);
+                    check(isa, &case, &x, &multiply(isa, &case.packed, &x));
+                }
+            }
+        }
+    }
+}
+
 /// Huge and tiny numbers, in weights of floats as in activations.
 #[test]
 fn ranges() {
