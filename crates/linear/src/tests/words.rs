@@ -182,7 +182,8 @@ fn greatest_codes_do_not_overflow() {
 fn greatest_bytes_do_not_overflow() {
     let top = 127.0 * 65536.0;
     let digits = [127.0, -128.0].map(|lower| (126.0 * 65536.0 + lower * 257.0) / top);
-    for isa in Isa::available() {
+    // Plain Rust has no bytes.
+    for isa in Isa::available().into_iter().filter(|isa| *isa >= Isa::Avx2) {
         for format in QUANTISED {
             for code in [0, 0xff, 0x80, 0x7f] {
                 let (values, size) = format.block();
