@@ -227,8 +227,8 @@ unsafe fn products<L: Integers, V: Vector>(begin: i32, weights: &[V], x: &[i32])
     unsafe {
         // A constant of a trait cannot be handed on to a function that is generic over one.
         match L::MOST {
-            ..=15 => V::dot_codes::<15>(begin, weights, x),
-            ..=63 => V::dot_codes::<63>(begin, weights, x),
+            ..16 => V::dot_codes::<15>(begin, weights, x),
+            16..64 => V::dot_codes::<63>(begin, weights, x),
             _ => V::dot_codes::<255>(begin, weights, x),
         }
     }
