@@ -1,7 +1,7 @@
 //! Floats: the rows of a column in registers, times one number of the activations.
 #![allow(unsafe_code)]
 
-use super::vector::{Narrow, Vector, Wide};
+use super::vector::{MOST_PARTS, Narrow, Vector, Wide};
 use super::{Part, ROWS};
 use crate::Format;
 use crate::input::Floats;
@@ -15,8 +15,6 @@ const MANY: usize = 4;
 const SOME: usize = 2;
 /// Most rows that are multiplied together with AVX2, which has half as many registers.
 const NARROW_ROWS: usize = 6;
-/// Most vectors that a panel's rows take.
-const MOST_PARTS: usize = 2;
 
 /// How far ahead of the columns in use the memory is asked for, in pairs: for the second cache, and for the nearest one.
 const FAR: usize = 48;

@@ -6,7 +6,7 @@
 //! format subtracts from its codes (8, 32, 128) is taken off in integers, by way of the sum of the activations.
 #![allow(unsafe_code)]
 
-use super::vector::{Narrow, Vector, Wide};
+use super::vector::{MOST_PARTS, Narrow, Vector, Wide};
 use super::{Part, ROWS};
 use crate::input::{CodeBlock, Codes, MOST};
 use crate::layout::{BLOCK, HALF, K_BLOCKS, K_SCALES, Layout, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
@@ -18,8 +18,6 @@ use std::arch::x86_64::*;
 /// One distance alone leaves a tenth of the memory's pace unused: the nearest cache can wait for few lines at a time.
 const FAR: usize = 3072;
 const NEAR: usize = 1024;
-/// Most vectors that a panel's rows take.
-const MOST_PARTS: usize = 2;
 
 /// How a block becomes codes of a byte and scales.
 pub(super) trait Integers: Layout {
@@ -51,30 +49,22 @@ pub(super) unsafe fn compute(isa: Isa, part: &Part<'_>, x: &Codes) {
     // SAFETY: passed on to the caller.
     unsafe {
         match isa >= Isa::Avx512 {
-            true => compute_wide(part, x),
-            false => compute_narrow(part, x),
+            true => with_quantised!(part.weight.format(), wide(part, x)),
+            false => with_quantised!(part.weight.format(), narrow(part, x)),
         }
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
-unsafe fn compute_wide(part: &Part<'_>, x: &Codes) {
-    // SAFETY: passed on to the caller.
-    unsafe { with_quantised!(part.weight.format(), wide(part, x)) }
-}
-
+/// # Safety
+/// As [`compute`], with AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 unsafe fn wide<L: Integers>(part: &Part<'_>, x: &Codes) {
     // SAFETY: passed on to the caller.
     unsafe { all_rows::<L, Wide>(part, x) }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn compute_narrow(part: &Part<'_>, x: &Codes) {
-    // SAFETY: passed on to the caller.
-    unsafe { with_quantised!(part.weight.format(), narrow(part, x)) }
-}
-
+/// # Safety
+/// As [`compute`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn narrow<L: Integers>(part: &Part<'_>, x: &Codes) {
     // SAFETY: passed on to the caller.

@@ -12,6 +12,9 @@ pub(super) type Wide = __m512i;
 /// Half of them.
 pub(super) type Narrow = __m256i;
 
+/// Most vectors that a panel's rows take: a length cannot be a constant of a trait.
+pub(super) const MOST_PARTS: usize = 2;
+
 /// The upper half of a number.
 const UPPER: i32 = 0xffff_0000_u32 as i32;
 

@@ -9,12 +9,12 @@ use std::arch::x86_64::*;
 ///
 /// It costs a multiplication in f32 for each panel: 16 would leave out one number in 57 of SmolLM2, 36 one in 160, 100 one
 /// in 490. With 64, logits are off by a third more than with 16 (docs/design/0007-packed-weights.md).
-pub(super) const OUTLIER: f32 = 64.0;
+const OUTLIER: f32 = 64.0;
 /// Most numbers that are left out of a block.
 pub(super) const MOST: usize = 4;
 
 /// Blocks of smaller numbers are zeros: the reciprocal of a step would be infinite.
-pub(super) const TINY: f32 = 1e-31;
+const TINY: f32 = 1e-31;
 
 /// How many numbers ahead in a row the memory is asked for.
 const FORESIGHT: usize = 4 * BLOCK;
@@ -61,6 +61,28 @@ pub(super) fn fill<const W: usize>(
         }
     }
     outliers.sort_by_key(|outlier| outlier.block);
+}
+
+/// Whether a number's square is too far above the mean of so many others. Those that are none make no codes, and tiny ones are
+/// zeros.
+#[inline(always)]
+pub(super) fn stands_out(top: f32, squares: f32, others: usize) -> bool {
+    if !top.is_finite() || top < TINY {
+        return false;
+    }
+    let within = top * top * others as f32 <= OUTLIER * (squares - top * top);
+    !within
+}
+
+/// The step of a block whose greatest magnitude is `top`, after what numbers are multiplied with. Infinity, and what is no number,
+/// makes a step that is none either, and so outputs that show it.
+#[inline(always)]
+pub(super) fn step(top: f32, most: f32) -> (f32, f32) {
+    match top {
+        ..TINY => (0.0, 0.0),
+        f32::INFINITY => (0.0, f32::NAN),
+        _ => (most / top, top / most),
+    }
 }
 
 /// Puts the words of four rows into a block, `[W][height]`, from a row on.
@@ -114,8 +136,7 @@ fn leave_out(numbers: &mut [__m512; 2], mut found: impl FnMut(usize, f32)) -> f3
     for left in (BLOCK - MOST..BLOCK).rev() {
         let [a, b] = *numbers;
         let squares = _mm512_reduce_add_ps(_mm512_fmadd_ps(a, a, _mm512_mul_ps(b, b)));
-        // Those that are none make no codes, and tiny ones are zeros.
-        if !top.is_finite() || top < TINY || top * top * left as f32 <= OUTLIER * (squares - top * top) {
+        if !stands_out(top, squares, left) {
             break;
         }
         take_out(numbers, top, &mut found);
@@ -147,16 +168,11 @@ fn take_out(numbers: &mut [__m512; 2], magnitude: f32, found: &mut impl FnMut(us
     }
 }
 
-/// Codes and step of a block whose greatest magnitude is `top`. Infinity, and what is no number, makes a step that is none
-/// either, and so outputs that show it.
+/// Codes and step of a block whose greatest magnitude is `top`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn code(x: [__m512; 2], top: f32, most: f32) -> ([__m512i; 2], f32) {
-    let (inverse, step) = match top {
-        ..TINY => (0.0, 0.0),
-        f32::INFINITY => (0.0, f32::NAN),
-        _ => (most / top, top / most),
-    };
+    let (inverse, step) = step(top, most);
     let inverse = _mm512_set1_ps(inverse);
     let [a, b] = x;
     let codes = [

@@ -1,7 +1,7 @@
 //! [`super::code`] with AVX2. No closures: those are functions of their own, without its instructions.
 #![allow(unsafe_code)]
 
-use super::code::{MOST, OUTLIER, TINY};
+use super::code::{MOST, stands_out, step};
 use super::{BESIDE, FOURS, Outlier, PAIRS};
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
@@ -32,12 +32,7 @@ pub(super) fn fill<const W: usize>(
             if stands_out(top, squares, BLOCK - 1) {
                 top = leave_out(&mut numbers, (row, block), outliers);
             }
-            // Infinity, and what is no number, makes a step that is none either.
-            let (inverse, step) = match top {
-                ..TINY => (0.0, 0.0),
-                f32::INFINITY => (0.0, f32::NAN),
-                _ => (most / top, top / most),
-            };
+            let (inverse, step) = step(top, most);
             for (word, number) in words::<W>(&numbers, inverse).iter().enumerate().take(W) {
                 data[word * height + row] = *number;
             }
@@ -45,13 +40,6 @@ pub(super) fn fill<const W: usize>(
             data[(W + 1) * height + row] = total.to_bits() as i32;
         }
     }
-}
-
-/// Whether a number's square is too far above the mean of so many others. Those that are none make no codes, and tiny ones are
-/// zeros.
-#[inline(always)]
-fn stands_out(top: f32, squares: f32, others: usize) -> bool {
-    top.is_finite() && top >= TINY && top * top * others as f32 > OUTLIER * (squares - top * top)
 }
 
 /// Takes the numbers out that stand out; the greatest magnitude of the others.
