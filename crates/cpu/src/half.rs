@@ -1,7 +1,7 @@
 //! Numbers of 16 bits.
 
-/// The number of an f16, in operations that every processor has for vectors, and without subnormal numbers of f32, which take a
-/// hundred times as long.
+/// The number of an f16, in operations that every processor has for vectors, and without subnormal numbers of f32, which
+/// processors are slow with.
 ///
 /// ```
 /// assert_eq!(kvlab_cpu::f16_to_f32(0x3c00), 1.0);
