@@ -28,8 +28,8 @@ pub enum MatmulPrecision {
     /// Numbers of 16 bits.
     #[default]
     High,
-    /// bf16 where the processor has AMX; with AVX-512, activations of 8 bits where weights are quantised, and 14 bits where they are
-    /// F16 or BF16; with AVX2, activations of 8 bits where weights have 4; elsewhere as `high`.
+    /// bf16 where the processor has AMX; with AVX-512, activations of 8 bits where weights are quantised; with AVX2, where they have
+    /// 4 bits; elsewhere as `high`.
     Medium,
 }
 

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const ALONE: usize = 64 << 10;
 /// Shares of a thread: more than one, since threads do not all run at the same pace.
 const SHARES: usize = 4;
+/// Panels that kernels of many rows take at a time.
+const TOGETHER: usize = 4;
 
 /// `y = W x` for weights that have their inputs in common: queries, keys and values, or a gate and what it gates.
 ///
@@ -88,12 +90,12 @@ struct Shares {
 
 impl Shares {
     fn new(panels: usize, threads: usize) -> Self {
-        // Even, since kernels take two panels at a time.
+        // Even, since kernels take at least two panels at a time.
         let cut = |thread: usize| (panels * thread / threads).next_multiple_of(2).min(panels);
         let share = panels.div_ceil(threads * if threads == 1 { 1 } else { SHARES });
         Self {
             ranges: (0..threads).map(|t| (AtomicUsize::new(cut(t)), cut(t + 1))).collect(),
-            share: share.next_multiple_of(2),
+            share: share.next_multiple_of(TOGETHER),
         }
     }
 

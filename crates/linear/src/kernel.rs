@@ -6,7 +6,7 @@
 //! | AVX2 | up to 15 | `integer`: activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
 //! | AVX2 | more | `words`: 16 bits, or activations of 8 ([`Precision::Medium`], weights of 4) | `float` | `float` |
 //! | AVX-512 | up to 15 | `integer`, with VNNI | `float` | `float` |
-//! | AVX-512 | more | `words` with VNNI: 16 bits, or activations of 8 ([`Precision::Medium`]) | `words`: 16 bits, or 14 | `float` |
+//! | AVX-512 | more | `words` with VNNI: 16 bits, or activations of 8 ([`Precision::Medium`]) | `words`: 16 bits | `float` |
 //! | AMX | more | `tiles`: numbers as two bf16 | the same | `float` |
 
 #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,7 @@ use crate::output::Output;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::Tiles;
 #[cfg(target_arch = "x86_64")]
-use crate::words::Words;
+use crate::words::{Most, Words};
 use crate::{Format, Packed, Precision};
 use kvlab_cpu::Isa;
 use std::ops::Range;
@@ -53,8 +53,6 @@ enum Way {
     Bytes,
     /// With 16 bits for each number.
     Words,
-    /// With 14 bits for each number.
-    Fewer,
     /// With 8 bits for each activation.
     Short,
     /// With two bf16 for each number.
@@ -68,7 +66,6 @@ fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
     } else if rows >= MANY && weight.precision() < Precision::Highest {
         match weight.precision() {
             _ if isa >= Isa::Amx => Way::Tiles,
-            Precision::Medium if floats => Way::Fewer,
             Precision::Medium if is_short(isa, weight.format()) => Way::Short,
             _ => Way::Words,
         }
@@ -100,8 +97,6 @@ pub(crate) struct Input<'a> {
     #[cfg(target_arch = "x86_64")]
     words: Option<Words>,
     #[cfg(target_arch = "x86_64")]
-    fewer: Option<Words>,
-    #[cfg(target_arch = "x86_64")]
     short: Option<Words>,
     #[cfg(target_arch = "x86_64")]
     tiles: Option<Tiles>,
@@ -119,12 +114,10 @@ impl<'a> Input<'a> {
             #[cfg(target_arch = "x86_64")]
             words: needs(Way::Words).then(|| {
                 let floats = isa >= Isa::Avx512 && weights.iter().any(|weight| is_float(weight.format()));
-                Words::new(isa, x, cols, if floats { words::MOST_BESIDE_FLOATS } else { i16::MAX })
+                Words::new(isa, x, cols, if floats { words::BESIDE_FLOATS } else { Most::WORDS })
             }),
             #[cfg(target_arch = "x86_64")]
-            fewer: needs(Way::Fewer).then(|| Words::new(isa, x, cols, words::MOST_BESIDE_SHORT)),
-            #[cfg(target_arch = "x86_64")]
-            short: needs(Way::Short).then(|| Words::new(isa, x, cols, i16::from(i8::MAX))),
+            short: needs(Way::Short).then(|| Words::new(isa, x, cols, Most::BYTES)),
             #[cfg(target_arch = "x86_64")]
             tiles: needs(Way::Tiles).then(|| Tiles::new(x, cols)),
         }
@@ -154,9 +147,9 @@ pub(crate) unsafe fn compute(isa: Isa, part: &Part<'_>, input: &Input<'_>) {
             #[cfg(target_arch = "x86_64")]
             (Way::Tiles, Input { tiles: Some(x), .. }) => tiles::compute(part, x),
             #[cfg(target_arch = "x86_64")]
-            (Way::Words, Input { words: Some(x), .. })
-            | (Way::Fewer, Input { fewer: Some(x), .. })
-            | (Way::Short, Input { short: Some(x), .. }) => words::compute(isa, part, x),
+            (Way::Words, Input { words: Some(x), .. }) | (Way::Short, Input { short: Some(x), .. }) => {
+                words::compute(isa, part, x)
+            }
             #[cfg(target_arch = "x86_64")]
             (Way::Bytes, Input { codes: Some(x), .. }) => integer::compute(isa, part, x),
             #[cfg(target_arch = "x86_64")]

@@ -11,8 +11,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Precision {
     /// Numbers of 8 bits: bf16 with AMX, as torch multiplies bf16; otherwise, times quantised weights, whole numbers in blocks of 32,
-    /// as llama.cpp multiplies. F16 and BF16 weights have 14 bits with AVX-512. With AVX2, all but those of 4 bits are multiplied as in
-    /// [`High`](Self::High).
+    /// as llama.cpp multiplies. Other weights, and with AVX2 all but those of 4 bits, are multiplied as in [`High`](Self::High).
     Medium,
     /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32; F16 and BF16 weights with AVX2 in
     /// f32.

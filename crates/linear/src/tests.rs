@@ -118,7 +118,8 @@ fn rounding(isa: Isa, weight: &Packed, tokens: usize) -> Rounding {
             ..none
         },
         (true, true) if floats => Rounding {
-            x: 0.5 / 16383.0,
+            // 32 numbers of the same size have the coarsest codes.
+            x: 0.5 * 32.0 / 131_000.0,
             w: 0.5 / 8192.0,
             ..none
         },

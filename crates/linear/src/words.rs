@@ -19,6 +19,27 @@ pub(crate) const BESIDE: usize = 2;
 /// Rows of a tile: the last one has as many as are left, filled up to 4, 8 or 12 with zeros.
 pub(crate) const HEIGHT: usize = 12;
 
+/// How great codes may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// The magnitude of one.
+    pub(crate) code: i16,
+    /// All magnitudes of a block together, before they are rounded.
+    pub(crate) sum: f32,
+}
+
+impl Most {
+    pub(crate) const BYTES: Self = Self::each(i8::MAX as i16);
+    pub(crate) const WORDS: Self = Self::each(i16::MAX);
+
+    const fn each(code: i16) -> Self {
+        Self {
+            code,
+            sum: f32::INFINITY,
+        }
+    }
+}
+
 /// Rows of activations: in blocks of 32 columns, `step * code`.
 pub(crate) struct Words {
     rows: usize,
@@ -72,11 +93,10 @@ impl<'a> Tile<'a> {
 }
 
 impl Words {
-    /// `x` is `[rows, cols]`, and the greatest code is `most`; columns are filled up to whole blocks with zeros. Codes of a byte are
-    /// enough for some.
-    pub(crate) fn new(isa: Isa, x: &[f32], cols: usize, most: i16) -> Self {
+    /// `x` is `[rows, cols]`; columns are filled up to whole blocks with zeros. With AVX2, sums have no limit.
+    pub(crate) fn new(isa: Isa, x: &[f32], cols: usize, most: Most) -> Self {
         let rows = x.len() / cols;
-        let words = if most > i16::from(i8::MAX) { PAIRS } else { FOURS };
+        let words = if most.code > Most::BYTES.code { PAIRS } else { FOURS };
         let width = cols.div_ceil(BLOCK) * (words + BESIDE);
         let len = rows.next_multiple_of(4) * width;
         let mut codes = Self {
@@ -96,8 +116,8 @@ impl Words {
                 match (isa >= Isa::Avx512, words) {
                     (true, PAIRS) => code::fill::<PAIRS>(x, cols, most, tile, all),
                     (true, _) => code::fill::<FOURS>(x, cols, most, tile, all),
-                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most, tile, all),
-                    (false, _) => narrow::fill::<FOURS>(x, cols, most, tile, all),
+                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most.code, tile, all),
+                    (false, _) => narrow::fill::<FOURS>(x, cols, most.code, tile, all),
                 }
             }
             outliers.before.reserve_exact(blocks + 1);

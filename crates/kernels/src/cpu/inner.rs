@@ -285,9 +285,14 @@ pub unsafe fn columns<S: Simd>(lines: Lines<'_>, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         match lines.format {
+            F32 => S::call(Columns::<F32> { lines, to }),
             F16 => S::call(Columns::<F16> { lines, to }),
             BF16 => S::call(Columns::<BF16> { lines, to }),
-            _ => S::call(Columns::<F32> { lines, to }),
+            E4M3 => S::call(Columns::<E4M3> { lines, to }),
+            E5M2 => S::call(Columns::<E5M2> { lines, to }),
+            INT8 => S::call(Columns::<INT8> { lines, to }),
+            INT4 => S::call(Columns::<INT4> { lines, to }),
+            _ => S::call(Columns::<INT2> { lines, to }),
         }
     }
 }
@@ -309,8 +314,13 @@ impl<const K: u8> Op for Columns<'_, K> {
                 lines.ahead.ask::<S>(i, S::LANES);
                 let mut square = [S::splat(0.0); 16];
                 for v in 0..lines.vectors {
+                    let group = if is_float(K) { 0 } else { v / lines.scaled.group };
                     for (row, number) in square[..S::LANES].iter_mut().enumerate() {
-                        *number = vector::<S, K>(lines.place.row(i + row), v);
+                        let factors = match is_float(K) {
+                            true => [S::splat(0.0); 2],
+                            false => lines.scaled.at::<S>(i + row, group),
+                        };
+                        *number = scaled::<S, K>(lines.place.row(i + row), v, factors);
                     }
                     S::transpose(&square, to.add(v * S::LANES * ROWS + i), ROWS);
                 }
@@ -327,7 +337,7 @@ pub struct Turned {
     pub dim: usize,
 }
 
-/// Scores of queries and columns, for the rows rounded up to two vectors.
+/// Scores of queries and columns, for the rows rounded up to two vectors, or to four.
 ///
 /// # Safety
 /// Columns and queries have the numbers, `out` has room, and the processor has `S`.
@@ -339,23 +349,26 @@ pub unsafe fn column_scores<S: Simd>(turned: Turned, queries: Queries, out: *mut
         // SAFETY: the caller's promise, for the queries from `first` on.
         first += unsafe {
             match q.count {
-                12.. if const { S::COLUMNS >= 12 } => S::call(ColumnScores::<12> { turned, q, out }),
-                6.. if const { S::COLUMNS >= 6 } => S::call(ColumnScores::<6> { turned, q, out }),
-                4.. if const { S::COLUMNS >= 4 } => S::call(ColumnScores::<4> { turned, q, out }),
-                2.. => S::call(ColumnScores::<2> { turned, q, out }),
-                _ => S::call(ColumnScores::<1> { turned, q, out }),
+                6.. if const { S::REGISTERS >= 24 } && turned.rows > 2 * S::LANES => {
+                    S::call(ColumnScores::<6, 4> { turned, q, out })
+                }
+                6.. if const { S::REGISTERS >= 12 } => S::call(ColumnScores::<6, 2> { turned, q, out }),
+                4.. if const { S::REGISTERS >= 8 } => S::call(ColumnScores::<4, 2> { turned, q, out }),
+                2.. => S::call(ColumnScores::<2, 2> { turned, q, out }),
+                _ => S::call(ColumnScores::<1, 2> { turned, q, out }),
             }
         };
     }
 }
 
-struct ColumnScores<const Q: usize> {
+/// For `N` vectors of rows at a time.
+struct ColumnScores<const Q: usize, const N: usize> {
     turned: Turned,
     q: Queries,
     out: *mut f32,
 }
 
-impl<const Q: usize> Op for ColumnScores<Q> {
+impl<const Q: usize, const N: usize> Op for ColumnScores<Q, N> {
     type Out = usize;
 
     #[inline(always)]
@@ -363,21 +376,24 @@ impl<const Q: usize> Op for ColumnScores<Q> {
         let Self { turned, q, out } = self;
         // SAFETY: the promise of `column_scores`.
         unsafe {
-            for row in (0..turned.rows).step_by(2 * S::LANES) {
-                let mut sums = [[S::splat(0.0); 2]; Q];
+            for row in (0..turned.rows).step_by(N * S::LANES) {
+                let mut sums = [[S::splat(0.0); N]; Q];
                 for i in 0..turned.dim {
-                    let at = turned.columns.add(i * ROWS + row);
-                    let k = [S::load(at), S::load(at.add(S::LANES))];
+                    let mut keys = [S::splat(0.0); N];
+                    for (n, keys) in keys.iter_mut().enumerate() {
+                        *keys = S::load(turned.columns.add(i * ROWS + row + n * S::LANES));
+                    }
                     for (j, sums) in sums.iter_mut().enumerate() {
                         let q = S::splat(*q.first.add(j * q.stride + i));
-                        sums[0] = S::fma(k[0], q, sums[0]);
-                        sums[1] = S::fma(k[1], q, sums[1]);
+                        for (sum, keys) in sums.iter_mut().zip(keys) {
+                            *sum = S::fma(keys, q, *sum);
+                        }
                     }
                 }
                 for (j, sums) in sums.into_iter().enumerate() {
-                    let out = out.add(j * ROWS + row);
-                    S::store(out, sums[0]);
-                    S::store(out.add(S::LANES), sums[1]);
+                    for (n, sum) in sums.into_iter().enumerate() {
+                        S::store(out.add(j * ROWS + row + n * S::LANES), sum);
+                    }
                 }
             }
         }

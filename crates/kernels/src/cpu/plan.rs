@@ -14,7 +14,10 @@ use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 
 /// Queries of a unit of a long chunk.
-const QUERIES: usize = 60;
+const QUERIES: usize = 120;
+
+/// From so many queries on, unpacking rows of codes once costs less than multiplying bytes for each query does.
+const MANY: usize = 40;
 
 /// The same where they meet rows as matrices: the more of them, the less it counts that rows are unpacked.
 const MATRIX_QUERIES: usize = 512;
@@ -174,7 +177,7 @@ impl Plan {
         let threads = threads.min(tasks.len().max(1));
         let queries = units.iter().map(|unit| unit.queries).max().unwrap_or(0);
         let columns = 15 * queries > 2 * shape.key;
-        let bytes = isa >= Isa::Avx512;
+        let bytes = isa >= Isa::Avx512 && !(columns && queries >= MANY);
         let bytes: Vec<_> = input.parts.iter().map(|part| by_bytes(input, part, bytes)).collect();
         // Rows that are unpacked stay in the first cache; where they are not, the weights of a tile are cheaper by the dozen.
         let tile = match shape.key.max(shape.value) {

@@ -438,7 +438,7 @@ impl Task<'_> {
         let passes = self.unit.queries.div_ceil(inner::most::<S>(format));
         let in_place = match side.scales {
             Scales::None => is_float(format) && (format == F32 || columns || self.unit.matrix || passes <= 2),
-            Scales::Along(_) => !columns && passes <= 2 && side.group().is_multiple_of(S::LANES),
+            Scales::Along(_) => (columns || passes <= 2) && side.group().is_multiple_of(S::LANES),
             Scales::Across(_) => false,
         };
         if in_place && side.dim.is_multiple_of(S::LANES) {

@@ -67,7 +67,6 @@ pub(super) trait Vector: Copy + 'static {
     /// `a * b + c`
     unsafe fn fused(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     unsafe fn times(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    unsafe fn plus(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn minus(a: Self::Floats, b: Self::Floats) -> Self::Floats;
     unsafe fn from_f16(at: *const u8) -> Self::Floats;
     unsafe fn from_u8(at: *const u8) -> Self::Floats;
@@ -120,7 +119,6 @@ impl Vector for __m512i {
         store_floats(at: *mut f32, floats: __m512) = _mm512_storeu_ps(at, floats);
         fused(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
         times(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
-        plus(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
         minus(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
         from_f16(at: *const u8) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(at.cast()));
         from_u8(at: *const u8) -> __m512 = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())));
@@ -181,7 +179,6 @@ impl Vector for __m256i {
         store_floats(at: *mut f32, floats: __m256) = _mm256_storeu_ps(at, floats);
         fused(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
         times(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
-        plus(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
         minus(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
         from_f16(at: *const u8) -> __m256 = _mm256_cvtph_ps(_mm_loadu_si128(at.cast()));
         from_u8(at: *const u8) -> __m256 = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())));

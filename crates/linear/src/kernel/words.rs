@@ -1,10 +1,11 @@
 //! Many rows in whole numbers: `vpdpwssd` (AVX-512 VNNI) multiplies pairs of 16-bit integers and adds both products, 32 of them in
 //! an instruction, at twice the pace of f32; `vpmaddwd` (AVX2) does half as many, and leaves the addition to another.
 //!
-//! Two panels at a time (AVX2: one) become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so,
-//! and floats nearly ([`fixed`], with AVX-512 alone). Activations come in tiles ([`Words`]). A tile times two vectors of weights
-//! has its sums of integers in registers for a block, or for as many columns as have a scale in common and cannot overflow, and its
-//! sums in f32 in the nearest cache.
+//! Four panels at a time (AVX2: one) become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so,
+//! and floats nearly ([`fixed`], with AVX-512 alone). Activations come in tiles ([`Words`]). Some rows of a tile times four vectors of
+//! weights have their sums of integers in registers for a block, or for the columns that have a scale in common, and their sums in
+//! f32 in the nearest cache. Six rows and four vectors take ten loads for 24 products, twelve rows and two vectors fourteen: an
+//! Ice Lake that does two products a cycle loads little more than one register of 64 bytes.
 //!
 //! [`bytes`] multiplies four codes of 8 bits instead (`vpdpbusd`, `vpmaddubsw`), at twice the pace: activations of 8 bits times
 //! quantised weights.
@@ -17,35 +18,34 @@ mod quant;
 use super::Part;
 use super::integer::Integers;
 use super::vector::{Narrow, Vector, Wide};
-use crate::layout::{BF16, BLOCK, F16, Line, PANEL, Q4_0, Q4_1, Q4K};
+use crate::Format;
+use crate::layout::{BLOCK, Line, PANEL, Q4_0, Q4_1, Q4K};
 use crate::packed::{Panel, with_codes, with_quantised};
-use crate::words::{BESIDE, FOURS, HEIGHT, Outlier, Tile, Words};
-use crate::{Format, Precision};
+use crate::words::{BESIDE, FOURS, HEIGHT, Most, Outlier, Tile, Words};
 use bytes::Bytes;
-use fixed::Short;
 use kvlab_cpu::Isa;
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// The greatest code of an activation where a weight has codes of floats: see [`fixed`].
-pub(super) const MOST_BESIDE_FLOATS: i16 = 16383;
-/// The same with [`Precision::Medium`].
-pub(super) const MOST_BESIDE_SHORT: i16 = 8191;
+/// Where a weight has codes of floats, up to `2^14` ([`fixed`]): with half of each code added by rounding, `2^14` times this is less
+/// than `2^31`.
+pub(super) const BESIDE_FLOATS: Most = Most {
+    code: i16::MAX,
+    sum: 131_000.0,
+};
 /// How many blocks ahead activations are asked for.
 const AHEAD: usize = 2;
-/// Vectors of weights that are multiplied together: two panels, or both halves of one.
-const TWO: usize = 2;
-/// Most blocks that are unpacked at a time: with those of a tile they fit into the nearest cache.
-const CHUNK: usize = 12;
+/// Most vectors of weights that are multiplied together.
+const MOST_VECTORS: usize = 4;
+/// Most blocks that are unpacked at a time, those of all vectors: with those of a tile they fit into the nearest cache.
+const CHUNK: usize = 24;
 
 /// How a block becomes codes.
 trait Source<V: Vector> {
     /// Words of a block and row: as many vectors.
     const WORDS: usize;
-    /// Words whose products are added up as integers: they have a scale in common, and the sum cannot overflow.
-    const RUN: usize;
-    /// Scales of a block.
+    /// Scales of a block: products that have one in common are added up as integers, and that sum cannot overflow.
     const SCALES: usize;
     /// Whether there are minima.
     const MINIMA: bool;
@@ -99,17 +99,6 @@ trait Kernel: Vector {
         first: usize,
     );
 
-    /// [`add_runs`].
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn runs<L: Source<Self>, const P: usize, const R: usize, const Q: usize>(
-        sums: *mut Self::Floats,
-        weights: *const Self,
-        x: *const i32,
-        first: usize,
-    );
-
     /// What the thread keeps for its next part.
     fn room() -> &'static std::thread::LocalKey<Cell<Room<Self>>>;
 }
@@ -128,18 +117,6 @@ macro_rules! kernel {
             ) {
                 // SAFETY: passed on to the caller.
                 unsafe { add_block::<L, Self, P, R, Q>(sums, weights, x, first) }
-            }
-
-            #[inline(never)]
-            #[target_feature(enable = $features)]
-            unsafe fn runs<L: Source<Self>, const P: usize, const R: usize, const Q: usize>(
-                sums: *mut Self::Floats,
-                weights: *const Self,
-                x: *const i32,
-                first: usize,
-            ) {
-                // SAFETY: passed on to the caller.
-                unsafe { add_runs::<L, Self, P, R, Q>(sums, weights, x, first) }
             }
 
             fn room() -> &'static std::thread::LocalKey<Cell<Room<Self>>> {
@@ -180,11 +157,7 @@ unsafe fn wide(part: &Part<'_>, x: &Words) {
     unsafe {
         match x.words() {
             FOURS => with_quantised!(part.weight.format(), wide_bytes(part, x)),
-            _ => match (part.weight.format(), part.weight.precision()) {
-                (Format::F16, Precision::Medium) => wide_words::<Short<F16>>(part, x),
-                (Format::BF16, Precision::Medium) => wide_words::<Short<BF16>>(part, x),
-                (format, _) => with_codes!(format, wide_words(part, x)),
-            },
+            _ => with_codes!(part.weight.format(), wide_words(part, x)),
         }
     }
 }
@@ -246,13 +219,14 @@ unsafe fn all_panels<L: Source<V>, V: Kernel>(part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
     unsafe {
         let mut room = V::room().take();
-        room.weights.resize(CHUNK * lines::<L, V, TWO>(), V::numbers(0));
-        room.sums.resize(TWO * x.height(), V::float(0.0));
+        room.weights.resize(CHUNK * lines::<L, V, 1>(), V::numbers(0));
+        room.sums.resize(MOST_VECTORS * x.height(), V::float(0.0));
         let mut panel = part.panels.start;
         while panel < part.panels.end {
             panel += match (part.panels.end - panel) * V::PARTS {
                 1 => panels::<L, V, 1>(part, panel, &mut room, x),
-                _ => panels::<L, V, TWO>(part, panel, &mut room, x),
+                4.. if V::PARTS == 1 => panels::<L, V, 4>(part, panel, &mut room, x),
+                _ => panels::<L, V, 2>(part, panel, &mut room, x),
             };
         }
         V::room().set(room);
@@ -309,11 +283,11 @@ unsafe fn panels<L: Source<V>, V: Kernel, const P: usize>(
 ) -> usize {
     let count = P / V::PARTS;
     let all = part.weight.cols().div_ceil(BLOCK);
-    let chunk = all.div_ceil(all.div_ceil(CHUNK));
+    let chunk = all.div_ceil(all.div_ceil(CHUNK / P));
     // SAFETY: passed on to the caller.
     unsafe {
-        room.sums.fill(V::float(0.0));
-        let (sums, _) = room.sums.as_chunks_mut::<P>();
+        let sums = &mut room.sums.as_chunks_mut::<P>().0[..x.height()];
+        sums.fill([V::float(0.0); P]);
         for first in (0..all).step_by(chunk) {
             let blocks = first..all.min(first + chunk);
             let weights = &mut room.weights[..blocks.len() * lines::<L, V, P>()];
@@ -324,10 +298,12 @@ unsafe fn panels<L: Source<V>, V: Kernel, const P: usize>(
             for (p, ahead) in ahead.iter_mut().enumerate().take(count) {
                 *ahead = next_codes(part, panel + p, count, &blocks);
             }
-            let tiles = x.height().div_ceil(HEIGHT);
-            for (i, tile) in x.tiles().enumerate() {
-                for lines in ahead {
-                    for line in &lines[lines.len() * i / tiles..lines.len() * (i + 1) / tiles] {
+            let share = ahead[0].len().div_ceil(x.height().div_ceil(HEIGHT));
+            for tile in x.tiles() {
+                for lines in &mut ahead {
+                    let now;
+                    (now, *lines) = lines.split_at(share.min(lines.len()));
+                    for line in now {
                         _mm_prefetch::<_MM_HINT_T1>(line.0.as_ptr().cast());
                     }
                 }
@@ -413,36 +389,23 @@ unsafe fn one_tile<L: Source<V>, V: Kernel, const P: usize, const R: usize>(
             && weights.len() >= blocks.len() * size
             && tile.data.len() >= blocks.end * (L::WORDS + BESIDE) * R
     );
-    let whole = L::RUN == L::WORDS / L::SCALES;
     for (i, block) in blocks.clone().enumerate() {
         // SAFETY: both have this block.
         unsafe {
             let weights = weights.as_ptr().add(i * size);
             let x = tile.data.as_ptr().add(block * (L::WORDS + BESIDE) * R);
             let sums = sums.as_mut_ptr().cast();
-            // Half the registers, or two sums of each row, have room for half as many rows.
-            match (whole, V::PARTS == 1, R) {
-                (true, true, _) => V::block::<L, P, R, R>(sums, weights, x, 0),
-                (true, false, 12) => {
+            // As many rows as the registers have room for.
+            match (P * V::PARTS, R) {
+                (4, 12) => {
                     V::block::<L, P, R, 6>(sums, weights, x, 0);
                     V::block::<L, P, R, 6>(sums, weights, x, 6);
                 }
-                (true, false, _) => {
+                (4, 8) => {
                     V::block::<L, P, R, 4>(sums, weights, x, 0);
-                    if R == 8 {
-                        V::block::<L, P, R, 4>(sums, weights, x, 4);
-                    }
+                    V::block::<L, P, R, 4>(sums, weights, x, 4);
                 }
-                (false, _, 12) => {
-                    V::runs::<L, P, R, 6>(sums, weights, x, 0);
-                    V::runs::<L, P, R, 6>(sums, weights, x, 6);
-                }
-                (false, _, _) => {
-                    V::runs::<L, P, R, 4>(sums, weights, x, 0);
-                    if R == 8 {
-                        V::runs::<L, P, R, 4>(sums, weights, x, 4);
-                    }
-                }
+                _ => V::block::<L, P, R, R>(sums, weights, x, 0),
             }
         }
     }
@@ -542,7 +505,7 @@ unsafe fn add_block<L: Source<V>, V: Vector, const P: usize, const R: usize, con
                 for (p, codes) in codes.iter_mut().enumerate() {
                     *codes = *weights.add(word * P + p);
                 }
-                let ahead = x.wrapping_add(AHEAD * (L::WORDS + BESIDE) * R + word * 16);
+                let ahead = x.wrapping_add(AHEAD * (L::WORDS + BESIDE) * R + word * R + first);
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 for (i, products) in products.iter_mut().enumerate() {
                     let x = V::numbers(*x.add(word * R + first + i));
@@ -579,52 +542,6 @@ unsafe fn add_block<L: Source<V>, V: Vector, const P: usize, const R: usize, con
                     }
                     *sum = new;
                 }
-            }
-        }
-    }
-}
-
-/// [`add_block`] where fewer products can be added up as integers: so many fewer rows that their sums in f32 are in registers
-/// too.
-///
-/// # Safety
-/// As [`add_block`].
-#[inline(always)]
-unsafe fn add_runs<L: Source<V>, V: Vector, const P: usize, const R: usize, const Q: usize>(
-    sums: *mut V::Floats,
-    weights: *const V,
-    x: *const i32,
-    first: usize,
-) {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let mut floats = [[V::float(0.0); P]; Q];
-        for run in 0..L::WORDS / L::RUN {
-            let mut products = [[V::numbers(0); P]; Q];
-            for word in run * L::RUN..(run + 1) * L::RUN {
-                let mut codes = [V::numbers(0); P];
-                for (p, codes) in codes.iter_mut().enumerate() {
-                    *codes = *weights.add(word * P + p);
-                }
-                for (i, products) in products.iter_mut().enumerate() {
-                    let x = V::numbers(*x.add(word * R + first + i));
-                    for (product, codes) in products.iter_mut().zip(&codes) {
-                        *product = L::dot(*product, *codes, x);
-                    }
-                }
-            }
-            for (floats, products) in floats.iter_mut().zip(&products) {
-                for (float, product) in floats.iter_mut().zip(products) {
-                    *float = V::plus(*float, V::floats(L::sums(*product)));
-                }
-            }
-        }
-        for (i, floats) in floats.iter().enumerate() {
-            let step = V::float(*x.add(L::WORDS * R + first + i).cast::<f32>());
-            for (p, float) in floats.iter().enumerate() {
-                let scale = V::load_floats(weights.add(scale::<L, V, P>(0) + p).cast());
-                let sum = sums.add((first + i) * P + p);
-                *sum = V::fused(*float, V::times(scale, step), *sum);
             }
         }
     }

@@ -38,8 +38,8 @@ fn relative_error(isa: Isa, case: &Case, x: &[f32]) -> f64 {
 }
 
 /// Codes to 32767 of normal numbers, whose greatest of 32 is 2.1 times their size on average: an error of 2.1 / 32767 /
-/// sqrt(12), or 1.9e-5. Beside floats codes go to 16383, which is twice that, and the weights have an error of their own. Two
-/// bf16 are off by less than a tenth of that.
+/// sqrt(12), or 1.9e-5. Beside floats their magnitudes add up to 131000, that of the numbers to 26 times their size: 5.6e-5, and the
+/// weights have an error of their own. Two bf16 are off by less than a tenth of that.
 #[test]
 fn sixteen_bits_are_as_close_as_they_can_be() {
     let mut random = Random(1);
@@ -50,7 +50,7 @@ fn sixteen_bits_are_as_close_as_they_can_be() {
             let allowed = match format {
                 Format::F32 => 1e-6,
                 _ if isa >= Isa::Amx => 5e-6,
-                Format::F16 | Format::BF16 => 6e-5,
+                Format::F16 | Format::BF16 => 6.5e-5,
                 _ => 2.5e-5,
             };
             let error = relative_error(isa, &case, &x);
@@ -70,8 +70,6 @@ fn medium(isa: Isa, format: Format) -> Option<std::ops::Range<f64>> {
         _ if isa >= Isa::Amx => Some(3e-4..3e-3),
         Format::Q4_0 | Format::Q4_1 | Format::Q4_K if isa >= Isa::Avx2 => Some(2e-3..6e-3),
         _ if isa >= Isa::Avx512 && QUANTISED.contains(&format) => Some(2e-3..6e-3),
-        // Codes to 8191, and weights to the 8192nd part of a power of two.
-        Format::F16 | Format::BF16 if isa >= Isa::Avx512 => Some(8e-5..3e-4),
         _ => None,
     }
 }

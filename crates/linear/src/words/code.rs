@@ -1,7 +1,7 @@
 //! A block of activations as codes: `step * code`, the greatest magnitude being the greatest code.
 #![allow(unsafe_code)]
 
-use super::{BESIDE, FOURS, Outlier};
+use super::{BESIDE, FOURS, Most, Outlier};
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
@@ -24,7 +24,7 @@ const FORESIGHT: usize = 4 * BLOCK;
 pub(super) fn fill<const W: usize>(
     x: &[f32],
     cols: usize,
-    most: i16,
+    most: Most,
     (data, height): (&mut [i32], usize),
     outliers: &mut Vec<Outlier>,
 ) {
@@ -50,7 +50,7 @@ pub(super) fn fill<const W: usize>(
                         number,
                     });
                 });
-                let (codes, step) = code(numbers, top, f32::from(most));
+                let (codes, step) = code(numbers, top, most);
                 words[i] = if W == FOURS { bytes(codes) } else { pairs(codes) };
                 steps[i] = step.to_bits() as i32;
             }
@@ -170,11 +170,17 @@ fn take_out(numbers: &mut [__m512; 2], magnitude: f32, found: &mut impl FnMut(us
 
 /// Codes and step of a block whose greatest magnitude is `top`.
 #[inline]
-#[target_feature(enable = "avx512f")]
-fn code(x: [__m512; 2], top: f32, most: f32) -> ([__m512i; 2], f32) {
-    let (inverse, step) = step(top, most);
+#[target_feature(enable = "avx512f,avx512dq")]
+fn code([a, b]: [__m512; 2], mut top: f32, most: Most) -> ([__m512i; 2], f32) {
+    let code = f32::from(most.code);
+    if most.sum < f32::INFINITY {
+        // What the greatest would be if the sum were the narrower limit. As parts, whose sum is as finite as they are.
+        let part = _mm512_set1_ps(code / most.sum);
+        let parts = _mm512_fmadd_ps(_mm512_abs_ps(a), part, _mm512_mul_ps(_mm512_abs_ps(b), part));
+        top = top.max(_mm512_reduce_add_ps(parts));
+    }
+    let (inverse, step) = step(top, code);
     let inverse = _mm512_set1_ps(inverse);
-    let [a, b] = x;
     let codes = [
         _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
         _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)),

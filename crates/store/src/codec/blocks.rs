@@ -271,6 +271,10 @@ impl<Q: Quantiser> Codec for Blocks<Q> {
 pub(super) fn pack(codes: &[u8], bits: u32, bytes: &mut [u8]) {
     match bits {
         8 => bytes.copy_from_slice(codes),
+        4 if codes.len().is_multiple_of(2) => {
+            let pairs = bytes.iter_mut().zip(codes.as_chunks().0);
+            pairs.for_each(|(byte, [low, high])| *byte = low | high << 4);
+        }
         _ => {
             let per_byte = (8 / bits) as usize;
             let join = |part: &[u8]| part.iter().rev().fold(0, |byte, code| byte << bits | code);

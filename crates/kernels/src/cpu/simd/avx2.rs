@@ -13,7 +13,6 @@ impl Simd for Avx2 {
     type V = __m256;
     const LANES: usize = 8;
     const QUERIES: usize = 3;
-    const COLUMNS: usize = 6;
     const SUMS: usize = 6;
     const REGISTERS: usize = 12;
 

@@ -26,7 +26,6 @@ impl Simd for Avx512 {
     type V = __m512;
     const LANES: usize = 16;
     const QUERIES: usize = 6;
-    const COLUMNS: usize = 12;
     const SUMS: usize = 6;
     const REGISTERS: usize = 24;
 

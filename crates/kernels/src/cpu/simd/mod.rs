@@ -31,8 +31,6 @@ pub trait Simd: Copy {
     const LANES: usize;
     /// Queries whose products with four rows fit the registers.
     const QUERIES: usize;
-    /// Queries whose products with two vectors of rows fit the registers, a multiple of 2.
-    const COLUMNS: usize;
     /// Queries whose sums of two vectors or more fit the registers.
     const SUMS: usize;
     /// Registers for sums.

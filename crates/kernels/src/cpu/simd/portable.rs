@@ -28,7 +28,6 @@ impl Simd for Portable {
     type V = V;
     const LANES: usize = LANES;
     const QUERIES: usize = 1;
-    const COLUMNS: usize = 2;
     const SUMS: usize = 1;
     const REGISTERS: usize = 4;
 

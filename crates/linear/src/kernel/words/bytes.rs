@@ -21,7 +21,6 @@ impl<L: Integers> Bytes<L> {
 impl<L: Integers, V: Vector> Source<V> for Bytes<L> {
     const WORDS: usize = FOURS;
     // 32 times 128 times 255 is less than 2^21.
-    const RUN: usize = FOURS / <Self as Source<V>>::SCALES;
     const SCALES: usize = if L::HALVES { 2 } else { 1 };
     const MINIMA: bool = L::MINIMA;
     const BEGIN: bool = true;

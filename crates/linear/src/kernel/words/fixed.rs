@@ -8,25 +8,17 @@ use crate::layout::{BF16, BLOCK, F16};
 use crate::packed::Panel;
 use crate::words::PAIRS;
 use std::arch::x86_64::*;
-use std::marker::PhantomData;
 
 /// The greatest magnitude of a block has a code from `2^13` to `2^14`. So a number of 8 bits (bf16) is exact down to a 64th
 /// of it and one of 11 bits (f16) down to an 8th; smaller ones are off by at most a 16384th of it.
 const UP: i32 = 1 << 13;
-/// The same for [`Short`].
-const UP_SHORT: i32 = 1 << 12;
 /// Blocks of smaller numbers are zeros: their scale would not be a normal number.
 const TINY: i32 = 27 << 23;
 
 /// # Safety
 /// As [`Source::unpack`].
 #[inline(always)]
-unsafe fn unpack<L: Columns, const UP: i32>(
-    panel: Panel<'_>,
-    block: usize,
-    out: &mut [Wide],
-    stride: usize,
-) -> Unpacked<Wide> {
+unsafe fn unpack<L: Columns>(panel: Panel<'_>, block: usize, out: &mut [Wide], stride: usize) -> Unpacked<Wide> {
     assert!(panel.codes.len() >= (block + 1) * L::CODES && out.len() > (PAIRS - 1) * stride);
     // SAFETY: the codes are there.
     unsafe {
@@ -63,17 +55,12 @@ unsafe fn unpack<L: Columns, const UP: i32>(
     }
 }
 
-/// Floats with a bit less, and beside them activations to [`super::MOST_BESIDE_SHORT`]: then sums have room for a whole block, and are
-/// converted to f32 once and not four times.
-pub(super) struct Short<L>(PhantomData<L>);
-
 macro_rules! source {
-    ($codes:ty, $layout:ty, $up:expr, $run:expr) => {
-        impl Source<Wide> for $codes {
+    ($layout:ty) => {
+        impl Source<Wide> for $layout {
             of_16_bits!(Wide);
 
-            // So many pairs times twice `$up` times the greatest code of an activation are less than 2^31.
-            const RUN: usize = $run;
+            // Codes of activations beside these are [`super::BESIDE_FLOATS`].
             const SCALES: usize = 1;
             const MINIMA: bool = false;
 
@@ -86,13 +73,11 @@ macro_rules! source {
                 stride: usize,
             ) -> Unpacked<Wide> {
                 // SAFETY: passed on to the caller.
-                unsafe { unpack::<$layout, { $up }>(panel, block, codes, stride) }
+                unsafe { unpack::<$layout>(panel, block, codes, stride) }
             }
         }
     };
 }
 
-source!(F16, F16, UP, 4);
-source!(BF16, BF16, UP, 4);
-source!(Short<F16>, F16, UP_SHORT, PAIRS);
-source!(Short<BF16>, BF16, UP_SHORT, PAIRS);
+source!(F16);
+source!(BF16);

@@ -45,7 +45,6 @@ macro_rules! source {
             of_16_bits!(V);
 
             // 32 times 128 times 32767 is less than 2^28.
-            const RUN: usize = PAIRS / <Self as Source<V>>::SCALES;
             const SCALES: usize = if Self::HALVES { 2 } else { 1 };
             const MINIMA: bool = <Self as Integers>::MINIMA;
 
