@@ -17,7 +17,7 @@ const TOGETHER: usize = 4;
 /// `y = W x` for weights that have their inputs in common: queries, keys and values, or a gate and what it gates.
 ///
 /// `x` is `[tokens, in]`, and the outputs are `[tokens, out]` each. With AVX2 and AVX-512, activations of 16 tokens and more have 16
-/// bits in blocks of 32, as far as they do not stand out; so do weights in F16 and BF16 with AVX-512. A product is off by some 2e-5 of
+/// bits in blocks of 32, as far as they do not stand out; so do weights in F16 and BF16. A product is off by some 2e-5 to 6e-5 of
 /// the norms then, unless a weight's [precision](Packed::with_precision) says otherwise.
 ///
 /// # Errors

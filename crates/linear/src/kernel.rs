@@ -4,7 +4,7 @@
 //! |---|---|---|---|---|
 //! | portable, NEON | any | `portable`: a block is unpacked to f32 | the same | the same |
 //! | AVX2 | up to 15 | `integer`: activations of 24 bits as three bytes | `float`: unpacked in registers | `float` |
-//! | AVX2 | more | `words`: 16 bits, or activations of 8 ([`Precision::Medium`], weights of 4) | `float` | `float` |
+//! | AVX2 | more | `words`: 16 bits, or activations of 8 ([`Precision::Medium`], weights of 4) | `words`: 16 bits | `float` |
 //! | AVX-512 | up to 15 | `integer`, with VNNI | `float` | `float` |
 //! | AVX-512 | more | `words` with VNNI: 16 bits, or activations of 8 ([`Precision::Medium`]) | `words`: 16 bits | `float` |
 //! | AMX | more | `tiles`: numbers as two bf16 | the same | `float` |
@@ -61,7 +61,7 @@ enum Way {
 
 fn way(isa: Isa, weight: &Packed, rows: usize) -> Way {
     let floats = is_float(weight.format());
-    if isa < Isa::Avx2 || weight.format() == Format::F32 || floats && isa < Isa::Avx512 {
+    if isa < Isa::Avx2 || weight.format() == Format::F32 {
         Way::Floats
     } else if rows >= MANY && weight.precision() < Precision::Highest {
         match weight.precision() {
@@ -113,7 +113,7 @@ impl<'a> Input<'a> {
             codes: needs(Way::Bytes).then(|| codes(isa, x, cols)),
             #[cfg(target_arch = "x86_64")]
             words: needs(Way::Words).then(|| {
-                let floats = isa >= Isa::Avx512 && weights.iter().any(|weight| is_float(weight.format()));
+                let floats = weights.iter().any(|weight| is_float(weight.format()));
                 Words::new(isa, x, cols, if floats { words::BESIDE_FLOATS } else { Most::WORDS })
             }),
             #[cfg(target_arch = "x86_64")]

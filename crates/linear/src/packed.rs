@@ -13,8 +13,7 @@ pub enum Precision {
     /// Numbers of 8 bits: bf16 with AMX, as torch multiplies bf16; otherwise, times quantised weights, whole numbers in blocks of 32,
     /// as llama.cpp multiplies. Other weights, and with AVX2 all but those of 4 bits, are multiplied as in [`High`](Self::High).
     Medium,
-    /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32; F16 and BF16 weights with AVX2 in
-    /// f32.
+    /// Numbers of 16 bits: with AMX as sums of two bf16, otherwise as whole numbers in blocks of 32.
     #[default]
     High,
     /// f32.

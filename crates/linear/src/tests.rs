@@ -106,7 +106,7 @@ fn rounding(isa: Isa, weight: &Packed, tokens: usize) -> Rounding {
         tokens >= MANY && weight.precision() < Precision::Highest,
     ) {
         (false, _) => none,
-        _ if weight.format() == Format::F32 || floats && isa < Isa::Avx512 => none,
+        _ if weight.format() == Format::F32 => none,
         // Three parts of 2^-18 at most: what is left of two sums of two bf16, and the product of the lower ones.
         // Half of the last of eight bits, of both.
         (true, true) if isa >= Isa::Amx && weight.precision() == Precision::Medium => Rounding {

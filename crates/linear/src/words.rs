@@ -38,6 +38,11 @@ impl Most {
             sum: f32::INFINITY,
         }
     }
+
+    /// The part of each magnitude whose sum is what the greatest would have to be, if the sum were the narrower limit.
+    fn part(self) -> Option<f32> {
+        (self.sum < f32::INFINITY).then(|| f32::from(self.code) / self.sum)
+    }
 }
 
 /// Rows of activations: in blocks of 32 columns, `step * code`.
@@ -93,7 +98,7 @@ impl<'a> Tile<'a> {
 }
 
 impl Words {
-    /// `x` is `[rows, cols]`; columns are filled up to whole blocks with zeros. With AVX2, sums have no limit.
+    /// `x` is `[rows, cols]`; columns are filled up to whole blocks with zeros.
     pub(crate) fn new(isa: Isa, x: &[f32], cols: usize, most: Most) -> Self {
         let rows = x.len() / cols;
         let words = if most.code > Most::BYTES.code { PAIRS } else { FOURS };
@@ -116,8 +121,8 @@ impl Words {
                 match (isa >= Isa::Avx512, words) {
                     (true, PAIRS) => code::fill::<PAIRS>(x, cols, most, tile, all),
                     (true, _) => code::fill::<FOURS>(x, cols, most, tile, all),
-                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most.code, tile, all),
-                    (false, _) => narrow::fill::<FOURS>(x, cols, most.code, tile, all),
+                    (false, PAIRS) => narrow::fill::<PAIRS>(x, cols, most, tile, all),
+                    (false, _) => narrow::fill::<FOURS>(x, cols, most, tile, all),
                 }
             }
             outliers.before.reserve_exact(blocks + 1);

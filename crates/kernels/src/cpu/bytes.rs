@@ -571,24 +571,27 @@ impl Values<'_> {
                     // The word of these rows.
                     let w = w.add(j * groups).cast::<i32>().add(word(i));
                     let other = w.byte_add(second * size_of::<Weights>());
-                    macro_rules! product {
-                        ($byte:literal, $part:literal, $w:ident) => {
+                    // One word in all places for two products: some processors load less than two vectors in the time of two.
+                    macro_rules! products {
+                        ($byte:literal, $first:literal, $second:literal, $w:ident) => {
+                            // Without a type, the assembler is given another register's name.
+                            let _x: __m512i;
                             std::arch::asm!(
-                                "vpdpbusd {sum}, {codes}, dword ptr [{w} + {at}]{{1to16}}",
-                                sum = inout(zmm_reg) sums[$byte][$part], codes = in(zmm_reg) codes[$part], w = in(reg) $w,
+                                "vpbroadcastd {x}, dword ptr [{w} + {at}]",
+                                "vpdpbusd {first}, {a}, {x}",
+                                "vpdpbusd {second}, {b}, {x}",
+                                first = inout(zmm_reg) sums[$byte][$first], a = in(zmm_reg) codes[$first],
+                                second = inout(zmm_reg) sums[$byte][$second], b = in(zmm_reg) codes[$second],
+                                w = in(reg) $w, x = out(zmm_reg) _x,
                                 at = const std::mem::offset_of!(Weights, bytes) + $byte * ROWS,
                                 options(pure, readonly, nostack, preserves_flags),
                             )
                         };
                     }
-                    product!(0, 0, w);
-                    product!(0, 1, w);
-                    product!(1, 0, w);
-                    product!(1, 1, w);
-                    product!(0, 2, other);
-                    product!(0, 3, other);
-                    product!(1, 2, other);
-                    product!(1, 3, other);
+                    products!(0, 0, 1, w);
+                    products!(1, 0, 1, w);
+                    products!(0, 2, 3, other);
+                    products!(1, 2, 3, other);
                 }
             }
             for (j, sums) in sums.iter().enumerate() {

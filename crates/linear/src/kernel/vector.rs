@@ -47,6 +47,11 @@ pub(super) trait Vector: Copy + 'static {
     unsafe fn sub_words(a: Self, b: Self) -> Self;
     unsafe fn add(a: Self, b: Self) -> Self;
     unsafe fn sub(a: Self, b: Self) -> Self;
+    unsafe fn greater(a: Self, b: Self) -> Self;
+    /// All bits of a number where `a >= b`, none elsewhere.
+    unsafe fn at_least(a: Self, b: Self) -> Self;
+    /// The lower words of both, those of `a` below.
+    unsafe fn pairs(a: Self, b: Self) -> Self;
     unsafe fn numbers_up_8(a: Self) -> Self;
     /// Shifts numbers up, then down with their sign.
     unsafe fn cut(a: Self, up: u32, down: u32) -> Self;
@@ -61,6 +66,9 @@ pub(super) trait Vector: Copy + 'static {
     unsafe fn dot_codes<const MOST: i32>(begin: i32, codes: &[Self], x: &[i32]) -> Self;
 
     unsafe fn floats(a: Self) -> Self::Floats;
+    unsafe fn nearest(floats: Self::Floats) -> Self;
+    unsafe fn bits(floats: Self::Floats) -> Self;
+    unsafe fn of_bits(a: Self) -> Self::Floats;
     unsafe fn float(number: f32) -> Self::Floats;
     unsafe fn load_floats(at: *const f32) -> Self::Floats;
     unsafe fn store_floats(at: *mut f32, floats: Self::Floats);
@@ -108,12 +116,18 @@ impl Vector for __m512i {
         sub_words(a: Self, b: Self) -> Self = _mm512_sub_epi16(a, b);
         add(a: Self, b: Self) -> Self = _mm512_add_epi32(a, b);
         sub(a: Self, b: Self) -> Self = _mm512_sub_epi32(a, b);
+        greater(a: Self, b: Self) -> Self = _mm512_max_epi32(a, b);
+        at_least(a: Self, b: Self) -> Self = _mm512_movm_epi32(_mm512_cmpge_epi32_mask(a, b));
+        pairs(a: Self, b: Self) -> Self = _mm512_mask_blend_epi16(0x5555_5555, _mm512_slli_epi32::<16>(b), a);
         numbers_up_8(a: Self) -> Self = _mm512_slli_epi32::<8>(a);
         cut(a: Self, up: u32, down: u32) -> Self =
             _mm512_srav_epi32(_mm512_sllv_epi32(a, _mm512_set1_epi32(up as i32)), _mm512_set1_epi32(down as i32));
         dot_words(sum: Self, codes: Self, x: Self) -> Self = dot_words(sum, codes, x);
         dot_bytes(sum: Self, codes: Self, x: Self) -> Self = dot_bytes(sum, codes, x);
         floats(a: Self) -> __m512 = _mm512_cvtepi32_ps(a);
+        nearest(floats: __m512) -> Self = _mm512_cvtps_epi32(floats);
+        bits(floats: __m512) -> Self = _mm512_castps_si512(floats);
+        of_bits(a: Self) -> __m512 = _mm512_castsi512_ps(a);
         float(number: f32) -> __m512 = _mm512_set1_ps(number);
         load_floats(at: *const f32) -> __m512 = _mm512_loadu_ps(at);
         store_floats(at: *mut f32, floats: __m512) = _mm512_storeu_ps(at, floats);
@@ -167,6 +181,9 @@ impl Vector for __m256i {
         sub_words(a: Self, b: Self) -> Self = _mm256_sub_epi16(a, b);
         add(a: Self, b: Self) -> Self = _mm256_add_epi32(a, b);
         sub(a: Self, b: Self) -> Self = _mm256_sub_epi32(a, b);
+        greater(a: Self, b: Self) -> Self = _mm256_max_epi32(a, b);
+        at_least(a: Self, b: Self) -> Self = _mm256_cmpeq_epi32(_mm256_max_epi32(a, b), a);
+        pairs(a: Self, b: Self) -> Self = _mm256_blend_epi16::<0b_0101_0101>(_mm256_slli_epi32::<16>(b), a);
         numbers_up_8(a: Self) -> Self = _mm256_slli_epi32::<8>(a);
         cut(a: Self, up: u32, down: u32) -> Self =
             _mm256_srav_epi32(_mm256_sllv_epi32(a, _mm256_set1_epi32(up as i32)), _mm256_set1_epi32(down as i32));
@@ -174,6 +191,9 @@ impl Vector for __m256i {
         dot_bytes(sum: Self, codes: Self, x: Self) -> Self = _mm256_add_epi16(sum, _mm256_maddubs_epi16(x, codes));
         sums(a: Self) -> Self = _mm256_madd_epi16(a, _mm256_set1_epi16(1));
         floats(a: Self) -> __m256 = _mm256_cvtepi32_ps(a);
+        nearest(floats: __m256) -> Self = _mm256_cvtps_epi32(floats);
+        bits(floats: __m256) -> Self = _mm256_castps_si256(floats);
+        of_bits(a: Self) -> __m256 = _mm256_castsi256_ps(a);
         float(number: f32) -> __m256 = _mm256_set1_ps(number);
         load_floats(at: *const f32) -> __m256 = _mm256_loadu_ps(at);
         store_floats(at: *mut f32, floats: __m256) = _mm256_storeu_ps(at, floats);

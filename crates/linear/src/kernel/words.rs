@@ -2,7 +2,7 @@
 //! an instruction, at twice the pace of f32; `vpmaddwd` (AVX2) does half as many, and leaves the addition to another.
 //!
 //! Four panels at a time (AVX2: one) become 16-bit codes and scales, once for all rows ([`Source`]); quantised weights are exact so,
-//! and floats nearly ([`fixed`], with AVX-512 alone). Activations come in tiles ([`Words`]). Some rows of a tile times four vectors of
+//! and floats nearly ([`fixed`]). Activations come in tiles ([`Words`]). Some rows of a tile times four vectors of
 //! weights have their sums of integers in registers for a block, or for the columns that have a scale in common, and their sums in
 //! f32 in the nearest cache. Six rows and four vectors take ten loads for 24 products, twelve rows and two vectors fourteen: an
 //! Ice Lake that does two products a cycle loads little more than one register of 64 bytes.
@@ -138,7 +138,7 @@ kernel!(Wide, "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni");
 kernel!(Narrow, "avx2,fma,f16c");
 
 /// # Safety
-/// As [`super::compute`], for a weight that is not F32, with AVX2, or one that is not quantised, with AVX-512.
+/// As [`super::compute`], for a weight that is not F32, with AVX2.
 pub(super) unsafe fn compute(isa: Isa, part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
     unsafe {
@@ -163,7 +163,7 @@ unsafe fn wide(part: &Part<'_>, x: &Words) {
 }
 
 /// # Safety
-/// As [`compute`], for a weight that is quantised.
+/// As [`compute`].
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn narrow(part: &Part<'_>, x: &Words) {
     // SAFETY: passed on to the caller.
@@ -175,7 +175,7 @@ unsafe fn narrow(part: &Part<'_>, x: &Words) {
                 Format::Q4_K => narrow_bytes::<Q4K>(part, x),
                 _ => unreachable!("sums of 16 bits have no room for more than 4"),
             },
-            _ => with_quantised!(part.weight.format(), narrow_words(part, x)),
+            _ => with_codes!(part.weight.format(), narrow_words(part, x)),
         }
     }
 }

@@ -172,14 +172,12 @@ fn take_out(numbers: &mut [__m512; 2], magnitude: f32, found: &mut impl FnMut(us
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn code([a, b]: [__m512; 2], mut top: f32, most: Most) -> ([__m512i; 2], f32) {
-    let code = f32::from(most.code);
-    if most.sum < f32::INFINITY {
-        // What the greatest would be if the sum were the narrower limit. As parts, whose sum is as finite as they are.
-        let part = _mm512_set1_ps(code / most.sum);
+    if let Some(part) = most.part() {
+        let part = _mm512_set1_ps(part);
         let parts = _mm512_fmadd_ps(_mm512_abs_ps(a), part, _mm512_mul_ps(_mm512_abs_ps(b), part));
         top = top.max(_mm512_reduce_add_ps(parts));
     }
-    let (inverse, step) = step(top, code);
+    let (inverse, step) = step(top, f32::from(most.code));
     let inverse = _mm512_set1_ps(inverse);
     let codes = [
         _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::code::{MOST, stands_out, step};
-use super::{BESIDE, FOURS, Outlier, PAIRS};
+use super::{BESIDE, FOURS, Most, Outlier, PAIRS};
 use crate::layout::BLOCK;
 use std::arch::x86_64::*;
 
@@ -14,11 +14,10 @@ const LANES: usize = 8;
 pub(super) fn fill<const W: usize>(
     x: &[f32],
     cols: usize,
-    most: i16,
+    most: Most,
     (data, height): (&mut [i32], usize),
     outliers: &mut Vec<Outlier>,
 ) {
-    let most = f32::from(most);
     if x.len() < cols * height {
         data.fill(0);
     }
@@ -32,7 +31,10 @@ pub(super) fn fill<const W: usize>(
             if stands_out(top, squares, BLOCK - 1) {
                 top = leave_out(&mut numbers, (row, block), outliers);
             }
-            let (inverse, step) = step(top, most);
+            if let Some(part) = most.part() {
+                top = top.max(parts(&numbers, part));
+            }
+            let (inverse, step) = step(top, f32::from(most.code));
             for (word, number) in words::<W>(&numbers, inverse).iter().enumerate().take(W) {
                 data[word * height + row] = *number;
             }
@@ -112,6 +114,19 @@ fn greatest(x: &[f32; BLOCK]) -> f32 {
     let two = _mm_max_epi32(four, _mm_shuffle_epi32::<0b_11_10_11_10>(four));
     let one = _mm_max_epi32(two, _mm_shuffle_epi32::<0b_01_01_01_01>(two));
     f32::from_bits(_mm_cvtsi128_si32(one) as u32)
+}
+
+/// The sum of a part of each magnitude.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn parts(x: &[f32; BLOCK], part: f32) -> f32 {
+    let mut all = [0.0; LANES];
+    for x in x.as_chunks::<LANES>().0 {
+        for (sum, x) in all.iter_mut().zip(x) {
+            *sum += x.abs() * part;
+        }
+    }
+    all.iter().sum()
 }
 
 /// The sum of the numbers, and of their squares.
