@@ -125,7 +125,6 @@ def table(n_gen: int = 128) -> list[Row]:
         against(s, "BF16", pp512, "f16", ("bf16",), llama(2.3)),
         against(s, "Q4_1", pp512, "f16", goals=llama(5), precision="medium"),
         against(s, "Q4_0", pp512, "f16", goals=llama(1.7), precision="medium"),
-        against(s, "F16", pp512, "f16", goals=llama(2.3), precision="medium"),
         against(s, "BF16", pp512, "f16", ("bf16",), llama(2.3), "medium"),
         against(s, "Q4_1", pp2048, "f16"),
         against(s, "Q4_1", pp2048, "8bit"),

@@ -85,7 +85,7 @@ fn is_short(isa: Isa, format: Format) -> bool {
     match format {
         Format::F32 | Format::F16 | Format::BF16 => false,
         Format::Q4_0 | Format::Q4_1 | Format::Q4_K => true,
-        Format::Q8_0 | Format::Q6_K => isa >= Isa::Avx512,
+        Format::Q5_0 | Format::Q5_1 | Format::Q8_0 | Format::Q5_K | Format::Q6_K => isa >= Isa::Avx512,
     }
 }
 

@@ -12,13 +12,14 @@
 //! | BF16 | 16 | two columns, their numbers in pairs |
 //! | Q8_0 | 8 | four columns, `q + 128`, the four bytes of a row side by side |
 //! | Q4_0, Q4_1, Q4_K | 4 | eight columns: `4 j` to `4 j + 3` as low nibbles, 16 more as high ones |
+//! | Q5_0, Q5_1, Q5_K | 5 | the low four bits as above; then all columns, one bit each |
 //! | Q6_K | 6 | the low four bits as above; then 16 columns a line, two bits each |
 
 mod float;
 mod quant;
 
 pub(crate) use float::{BF16, F16, F32};
-pub(crate) use quant::{K_BLOCKS, K_SCALES, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+pub(crate) use quant::{K_BLOCKS, K_SCALES, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
 
 use bytemuck::{Pod, Zeroable};
 

@@ -60,8 +60,11 @@ macro_rules! with_quantised {
         match $format {
             $crate::Format::Q4_0 => $function::<$crate::layout::Q4_0>($($argument),*),
             $crate::Format::Q4_1 => $function::<$crate::layout::Q4_1>($($argument),*),
+            $crate::Format::Q5_0 => $function::<$crate::layout::Q5_0>($($argument),*),
+            $crate::Format::Q5_1 => $function::<$crate::layout::Q5_1>($($argument),*),
             $crate::Format::Q8_0 => $function::<$crate::layout::Q8_0>($($argument),*),
             $crate::Format::Q4_K => $function::<$crate::layout::Q4K>($($argument),*),
+            $crate::Format::Q5_K => $function::<$crate::layout::Q5K>($($argument),*),
             $crate::Format::Q6_K => $function::<$crate::layout::Q6K>($($argument),*),
             $crate::Format::F32 | $crate::Format::F16 | $crate::Format::BF16 => unreachable!("multiplied as floats"),
         }

@@ -31,8 +31,11 @@ fn dtype(format: Format) -> Dtype {
         Format::BF16 => Dtype::BF16,
         Format::Q4_0 => Dtype::Q4_0,
         Format::Q4_1 => Dtype::Q4_1,
+        Format::Q5_0 => Dtype::Q5_0,
+        Format::Q5_1 => Dtype::Q5_1,
         Format::Q8_0 => Dtype::Q8_0,
         Format::Q4_K => Dtype::Q4K,
+        Format::Q5_K => Dtype::Q5K,
         Format::Q6_K => Dtype::Q6K,
     }
 }
@@ -42,8 +45,8 @@ fn random_bytes(format: Format, numbers: usize, random: &mut Random) -> Vec<u8> 
     let (values, size) = format.block();
     let halves: &[usize] = match format {
         Format::F32 | Format::F16 | Format::BF16 => &[],
-        Format::Q4_0 | Format::Q8_0 => &[0],
-        Format::Q4_1 | Format::Q4_K => &[0, 2],
+        Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[0],
+        Format::Q4_1 | Format::Q5_1 | Format::Q4_K | Format::Q5_K => &[0, 2],
         Format::Q6_K => &[208],
     };
     let mut bytes = Vec::new();
@@ -232,12 +235,15 @@ fn bytes_are_those_of_the_file_where_panels_are_full() {
     for (format, cols, spare) in [
         (Format::Q4_0, 576, 0),
         (Format::Q4_1, 576, 0),
+        (Format::Q5_0, 576, 0),
+        (Format::Q5_1, 576, 0),
         (Format::Q8_0, 576, 0),
         (Format::F16, 576, 0),
         // A line of scales for 256 columns of a panel has room for 16 more f16.
         (Format::Q6_K, 768, 3 * 32),
         // Scales and minima of 6 bits take a byte each: 16 for 12.
         (Format::Q4_K, 768, 3 * 16 * 4),
+        (Format::Q5_K, 768, 3 * 16 * 4),
     ] {
         let case = case(format, 64, cols, 1);
         let file = 64 * format.row_bytes(cols).unwrap();

@@ -25,7 +25,7 @@ pub struct BuildOptions {
     /// What a variant does to the attention of each layer; empty for nothing at all.
     pub adaptations: Vec<Adaptation>,
     /// On the processor and with activations in f32: keep weights in the format of the file where there are kernels
-    /// for it (F16, BF16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K) and nothing but the order of their rows changes.
+    /// for it (F16, BF16, and all quantised ones) and nothing but the order of their rows changes.
     pub packed: bool,
     /// How closely prompts are multiplied with packed weights.
     pub precision: Precision,

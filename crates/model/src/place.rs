@@ -80,8 +80,11 @@ pub(crate) fn format(dtype: Dtype) -> Option<Format> {
         Dtype::BF16 => Format::BF16,
         Dtype::Q4_0 => Format::Q4_0,
         Dtype::Q4_1 => Format::Q4_1,
+        Dtype::Q5_0 => Format::Q5_0,
+        Dtype::Q5_1 => Format::Q5_1,
         Dtype::Q8_0 => Format::Q8_0,
         Dtype::Q4K => Format::Q4_K,
+        Dtype::Q5K => Format::Q5_K,
         Dtype::Q6K => Format::Q6_K,
         _ => return None,
     })

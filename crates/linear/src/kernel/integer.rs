@@ -9,7 +9,7 @@
 use super::vector::{MOST_PARTS, Narrow, Vector, Wide};
 use super::{Part, ROWS};
 use crate::input::{CodeBlock, Codes, MOST};
-use crate::layout::{BLOCK, HALF, K_BLOCKS, K_SCALES, Layout, PANEL, Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use crate::layout::{BLOCK, HALF, K_BLOCKS, K_SCALES, Layout, PANEL, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
 use crate::packed::{Panel, with_quantised};
 use kvlab_cpu::Isa;
 use std::arch::x86_64::*;
@@ -243,6 +243,34 @@ unsafe fn nibbles<V: Vector>(block: *const u8) -> [V; 8] {
     }
 }
 
+/// Those, and a line of fifth bits.
+///
+/// # Safety
+/// As [`Integers::codes`].
+#[inline(always)]
+unsafe fn fives<V: Vector>(block: *const u8) -> [V; 8] {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let mut codes = nibbles::<V>(block);
+        let bits = V::load(block.add(4 * 64));
+        let fifth = V::bytes(16);
+        let shifted = [
+            V::up_4(bits),
+            V::up_1(V::up_2(bits)),
+            V::up_2(bits),
+            V::up_1(bits),
+            bits,
+            V::down_1(bits),
+            V::down_2(bits),
+            V::down_1(V::down_2(bits)),
+        ];
+        for (code, bits) in codes.iter_mut().zip(shifted) {
+            *code = V::or(*code, V::and(bits, fifth));
+        }
+        codes
+    }
+}
+
 impl Integers for Q4_0 {
     const MOST: i32 = 15;
     const OFFSET: i32 = 8;
@@ -281,6 +309,44 @@ impl Integers for Q4_1 {
             let line = panel.add(block * 64 + 2 * row);
             ([V::from_f16(line); 2], V::from_f16(line.add(32)))
         }
+    }
+}
+
+impl Integers for Q5_0 {
+    const MOST: i32 = 31;
+    const OFFSET: i32 = 16;
+    const HALVES: bool = false;
+    const MINIMA: bool = false;
+
+    #[inline(always)]
+    unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
+        // SAFETY: passed on to the caller.
+        unsafe { fives(block) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { Q4_0::scales::<V>(panel, block, row) }
+    }
+}
+
+impl Integers for Q5_1 {
+    const MOST: i32 = 31;
+    const OFFSET: i32 = 0;
+    const HALVES: bool = false;
+    const MINIMA: bool = true;
+
+    #[inline(always)]
+    unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
+        // SAFETY: passed on to the caller.
+        unsafe { fives(block) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { Q4_1::scales::<V>(panel, block, row) }
     }
 }
 
@@ -332,6 +398,25 @@ impl Integers for Q4K {
             let minimum = V::times(V::from_f16(whole.add(32)), V::from_u8(group.add(128)));
             ([scale; 2], V::minus(V::float(0.0), minimum))
         }
+    }
+}
+
+impl Integers for Q5K {
+    const MOST: i32 = 31;
+    const OFFSET: i32 = 0;
+    const HALVES: bool = false;
+    const MINIMA: bool = true;
+
+    #[inline(always)]
+    unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
+        // SAFETY: passed on to the caller.
+        unsafe { fives(block) }
+    }
+
+    #[inline(always)]
+    unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
+        // SAFETY: passed on to the caller.
+        unsafe { Q4K::scales::<V>(panel, block, row) }
     }
 }
 

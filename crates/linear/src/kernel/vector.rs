@@ -38,8 +38,10 @@ pub(super) trait Vector: Copy + 'static {
     unsafe fn and(a: Self, b: Self) -> Self;
     unsafe fn or(a: Self, b: Self) -> Self;
     /// Shifts words of 16 bits; zeros come in.
+    unsafe fn up_1(a: Self) -> Self;
     unsafe fn up_2(a: Self) -> Self;
     unsafe fn up_4(a: Self) -> Self;
+    unsafe fn down_1(a: Self) -> Self;
     unsafe fn down_2(a: Self) -> Self;
     unsafe fn down_4(a: Self) -> Self;
     unsafe fn down_8(a: Self) -> Self;
@@ -107,8 +109,10 @@ impl Vector for __m512i {
         numbers(number: i32) -> Self = _mm512_set1_epi32(number);
         and(a: Self, b: Self) -> Self = _mm512_and_si512(a, b);
         or(a: Self, b: Self) -> Self = _mm512_or_si512(a, b);
+        up_1(a: Self) -> Self = _mm512_slli_epi16::<1>(a);
         up_2(a: Self) -> Self = _mm512_slli_epi16::<2>(a);
         up_4(a: Self) -> Self = _mm512_slli_epi16::<4>(a);
+        down_1(a: Self) -> Self = _mm512_srli_epi16::<1>(a);
         down_2(a: Self) -> Self = _mm512_srli_epi16::<2>(a);
         down_4(a: Self) -> Self = _mm512_srli_epi16::<4>(a);
         down_8(a: Self) -> Self = _mm512_srli_epi16::<8>(a);
@@ -172,8 +176,10 @@ impl Vector for __m256i {
         numbers(number: i32) -> Self = _mm256_set1_epi32(number);
         and(a: Self, b: Self) -> Self = _mm256_and_si256(a, b);
         or(a: Self, b: Self) -> Self = _mm256_or_si256(a, b);
+        up_1(a: Self) -> Self = _mm256_slli_epi16::<1>(a);
         up_2(a: Self) -> Self = _mm256_slli_epi16::<2>(a);
         up_4(a: Self) -> Self = _mm256_slli_epi16::<4>(a);
+        down_1(a: Self) -> Self = _mm256_srli_epi16::<1>(a);
         down_2(a: Self) -> Self = _mm256_srli_epi16::<2>(a);
         down_4(a: Self) -> Self = _mm256_srli_epi16::<4>(a);
         down_8(a: Self) -> Self = _mm256_srli_epi16::<8>(a);

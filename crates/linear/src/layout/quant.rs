@@ -1,4 +1,4 @@
-//! Quantised formats: codes of 4, 6 or 8 bits, and scales.
+//! Quantised formats: codes of 4, 5, 6 or 8 bits, and scales.
 //!
 //! What a file's block looks like is said in `kvlab-weights` (`blocks.rs`). Scales keep the file's precision: a K
 //! format has its f16 scale and its small integers, which are multiplied when they are used.
@@ -13,8 +13,11 @@ const F16S: usize = 2 * PANEL;
 
 pub(crate) struct Q4_0;
 pub(crate) struct Q4_1;
+pub(crate) struct Q5_0;
+pub(crate) struct Q5_1;
 pub(crate) struct Q8_0;
 pub(crate) struct Q4K;
+pub(crate) struct Q5K;
 pub(crate) struct Q6K;
 
 /// Where the byte of a column lies among lines of four columns.
@@ -65,6 +68,45 @@ fn nibbles(block: &[Line], offset: f32, out: &mut Tile) {
         for column in 0..4 {
             out[4 * four + column] = bits(&words, 8 * column, 15, offset);
             out[HALF + 4 * four + column] = bits(&words, 8 * column + 4, 15, offset);
+        }
+    }
+}
+
+/// The byte with the fifth bit of a column, behind four lines of nibbles: bit `i` for columns `4 i` to `4 i + 3`.
+#[inline(always)]
+fn fifth(column: usize, lane: usize) -> usize {
+    4 * LINE + lane * 4 + column % 4
+}
+
+/// A 5-bit code.
+#[inline(always)]
+fn five(block: &[u8], column: usize, lane: usize) -> u8 {
+    nibble(block, column, lane) | (block[fifth(column, lane)] >> (column / 4) & 1) << 4
+}
+
+/// Puts 32 5-bit codes into a block of zeros.
+fn put_fives(block: &mut [u8], lane: usize, code: impl Fn(usize) -> u8) {
+    put_nibbles(block, lane, |column| code(column) & 15);
+    for column in 0..BLOCK {
+        block[fifth(column, lane)] |= code(column) >> 4 << (column / 4);
+    }
+}
+
+/// Code number `i` of a file's block, with the fifth bits of all and then pairs of nibbles.
+fn five_of_file(block: &[u8], i: usize) -> u8 {
+    let nibble = block[4 + i % HALF] >> (i / HALF * 4) & 15;
+    nibble | (block[i / 8] >> (i % 8) & 1) << 4
+}
+
+/// All codes of four lines of nibbles and one of fifth bits.
+#[inline(always)]
+fn fives(block: &[Line], offset: f32, out: &mut Tile) {
+    nibbles(&block[..4], offset, out);
+    let words = words(&block[4]);
+    for (column, lanes) in out.iter_mut().enumerate() {
+        let fifth = bits(&words, 8 * (column % 4) + column / 4, 1, 0.0);
+        for (lane, fifth) in lanes.iter_mut().zip(fifth) {
+            *lane += 16.0 * fifth;
         }
     }
 }
@@ -174,6 +216,81 @@ impl Layout for Q4_1 {
     }
 }
 
+impl Layout for Q5_0 {
+    const CODES: usize = 5;
+
+    fn scale_lines(blocks: usize) -> usize {
+        Q4_0::scale_lines(blocks)
+    }
+
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (b, block) in row.as_chunks::<22>().0.iter().enumerate() {
+            put_half(scales, b * F16S, lane, block);
+            put_fives(&mut codes[b * Self::CODES * LINE..], lane, |i| {
+                five_of_file(&block[2..], i)
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(five(block, column, lane)) - 16.0
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        fives(block, 16.0, out);
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
+        Q4_0::all_scales(panel, block, half)
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
+        Q4_0::scale(panel, block, half, lane)
+    }
+}
+
+impl Layout for Q5_1 {
+    const CODES: usize = 5;
+
+    fn scale_lines(blocks: usize) -> usize {
+        Q4_1::scale_lines(blocks)
+    }
+
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (b, block) in row.as_chunks::<24>().0.iter().enumerate() {
+            put_half(scales, b * LINE, lane, block);
+            put_half(scales, b * LINE + F16S, lane, &block[2..]);
+            put_fives(&mut codes[b * Self::CODES * LINE..], lane, |i| {
+                five_of_file(&block[4..], i)
+            });
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(five(block, column, lane))
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        fives(block, 0.0, out);
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
+        Q4_1::all_scales(panel, block, half)
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
+        Q4_1::scale(panel, block, half, lane)
+    }
+}
+
 impl Layout for Q8_0 {
     const CODES: usize = 8;
 
@@ -227,17 +344,10 @@ impl Layout for Q4K {
         blocks / K_BLOCKS * K_SCALES
     }
 
-    /// Of the scales, the first line has those of the 16 blocks and then of their minima; then come, group by group,
-    /// a byte of each row: eight groups of scales, and eight of minima.
     fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
         for (s, block) in row.as_chunks::<144>().0.iter().enumerate() {
-            let scales = &mut scales[s * K_SCALES * LINE..];
-            put_half(scales, 0, lane, block);
-            put_half(scales, F16S, lane, &block[2..]);
+            put_scales_min(block, lane, &mut scales[s * K_SCALES * LINE..]);
             for group in 0..K_BLOCKS {
-                let (scale, minimum) = scale_min(&block[4..16], group);
-                scales[LINE + group * PANEL + lane] = scale;
-                scales[3 * LINE + group * PANEL + lane] = minimum;
                 // Two groups share 32 bytes: the low and the high nibbles.
                 let pair = &block[16 + group / 2 * BLOCK..][..BLOCK];
                 let codes = &mut codes[(s * K_BLOCKS + group) * Self::CODES * LINE..];
@@ -276,6 +386,59 @@ impl Layout for Q4K {
             half_at(scales, 2 * lane) * scale,
             -(half_at(scales, F16S + 2 * lane) * minimum),
         )
+    }
+}
+
+impl Layout for Q5K {
+    const CODES: usize = 5;
+
+    fn scale_lines(blocks: usize) -> usize {
+        Q4K::scale_lines(blocks)
+    }
+
+    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+        for (s, block) in row.as_chunks::<176>().0.iter().enumerate() {
+            put_scales_min(block, lane, &mut scales[s * K_SCALES * LINE..]);
+            let fifths = &block[16..][..BLOCK];
+            for group in 0..K_BLOCKS {
+                let pair = &block[48 + group / 2 * BLOCK..][..BLOCK];
+                let codes = &mut codes[(s * K_BLOCKS + group) * Self::CODES * LINE..];
+                let nibble = |i: usize| pair[i] >> (group % 2 * 4) & 15;
+                put_fives(codes, lane, |i| nibble(i) | (fifths[i] >> group & 1) << 4);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+        f32::from(five(block, column, lane))
+    }
+
+    #[inline(always)]
+    fn all_codes(block: &[Line], out: &mut Tile) {
+        fives(block, 0.0, out);
+    }
+
+    #[inline(always)]
+    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
+        Q4K::all_scales(panel, block, half)
+    }
+
+    #[inline(always)]
+    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
+        Q4K::scale(panel, block, half, lane)
+    }
+}
+
+/// Scales and minima of a block of Q4_K or Q5_K: the first line has those of the 16 blocks and then of their minima; then come,
+/// group by group, a byte of each row: eight groups of scales, and eight of minima.
+fn put_scales_min(block: &[u8], lane: usize, scales: &mut [u8]) {
+    put_half(scales, 0, lane, block);
+    put_half(scales, F16S, lane, &block[2..]);
+    for group in 0..K_BLOCKS {
+        let (scale, minimum) = scale_min(&block[4..16], group);
+        scales[LINE + group * PANEL + lane] = scale;
+        scales[3 * LINE + group * PANEL + lane] = minimum;
     }
 }
 

@@ -3,7 +3,16 @@
 use super::{Case, Format, Isa, Packed, Precision, Random, activations, apply_with, case, check, dtype};
 use kvlab_weights::blocks;
 
-const QUANTISED: [Format; 5] = [Format::Q4_0, Format::Q4_1, Format::Q8_0, Format::Q4_K, Format::Q6_K];
+const QUANTISED: [Format; 8] = [
+    Format::Q4_0,
+    Format::Q4_1,
+    Format::Q5_0,
+    Format::Q5_1,
+    Format::Q8_0,
+    Format::Q4_K,
+    Format::Q5_K,
+    Format::Q6_K,
+];
 
 fn multiply(isa: Isa, weight: &Packed, x: &[f32]) -> Vec<f32> {
     let mut out = vec![f32::NAN; x.len() / weight.cols() * weight.rows()];
@@ -188,7 +197,7 @@ fn greatest_bytes_do_not_overflow() {
                 // Scales of K formats are codes too. All f16 scales are 1, where there are minima those also.
                 let mut block = vec![code; size];
                 let halves: &[usize] = match format {
-                    Format::Q4_0 | Format::Q8_0 => &[0],
+                    Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => &[0],
                     Format::Q6_K => &[208],
                     _ => &[0, 2],
                 };

@@ -13,9 +13,9 @@ use std::marker::PhantomData;
 pub(super) struct Bytes<L>(PhantomData<L>);
 
 impl<L: Integers> Bytes<L> {
-    /// What is taken off a code: with a minimum, codes of 4 bits begin with zero, and the rounding of activations would be
-    /// multiplied with what all have in common.
-    const MIDDLE: i32 = if L::MINIMA { 8 } else { L::OFFSET };
+    /// What is taken off a code: with a minimum, codes begin with zero, and the rounding of activations would be multiplied with what
+    /// all have in common.
+    const MIDDLE: i32 = (L::MOST + 1) / 2;
 }
 
 impl<L: Integers, V: Vector> Source<V> for Bytes<L> {

@@ -4,7 +4,7 @@
 use super::{Source, Unpacked, of_16_bits};
 use crate::kernel::integer::Integers;
 use crate::kernel::vector::Vector;
-use crate::layout::{Q4_0, Q4_1, Q4K, Q6K, Q8_0};
+use crate::layout::{Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
 use crate::packed::Panel;
 use crate::words::PAIRS;
 
@@ -65,6 +65,9 @@ macro_rules! source {
 
 source!(Q4_0);
 source!(Q4_1);
+source!(Q5_0);
+source!(Q5_1);
 source!(Q8_0);
 source!(Q4K);
+source!(Q5K);
 source!(Q6K);
