@@ -312,44 +312,6 @@ impl Integers for Q4_1 {
     }
 }
 
-impl Integers for Q5_0 {
-    const MOST: i32 = 31;
-    const OFFSET: i32 = 16;
-    const HALVES: bool = false;
-    const MINIMA: bool = false;
-
-    #[inline(always)]
-    unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
-        // SAFETY: passed on to the caller.
-        unsafe { fives(block) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
-        // SAFETY: passed on to the caller.
-        unsafe { Q4_0::scales::<V>(panel, block, row) }
-    }
-}
-
-impl Integers for Q5_1 {
-    const MOST: i32 = 31;
-    const OFFSET: i32 = 0;
-    const HALVES: bool = false;
-    const MINIMA: bool = true;
-
-    #[inline(always)]
-    unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
-        // SAFETY: passed on to the caller.
-        unsafe { fives(block) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
-        // SAFETY: passed on to the caller.
-        unsafe { Q4_1::scales::<V>(panel, block, row) }
-    }
-}
-
 impl Integers for Q8_0 {
     const MOST: i32 = 255;
     const OFFSET: i32 = 128;
@@ -401,25 +363,6 @@ impl Integers for Q4K {
     }
 }
 
-impl Integers for Q5K {
-    const MOST: i32 = 31;
-    const OFFSET: i32 = 0;
-    const HALVES: bool = false;
-    const MINIMA: bool = true;
-
-    #[inline(always)]
-    unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
-        // SAFETY: passed on to the caller.
-        unsafe { fives(block) }
-    }
-
-    #[inline(always)]
-    unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
-        // SAFETY: passed on to the caller.
-        unsafe { Q4K::scales::<V>(panel, block, row) }
-    }
-}
-
 impl Integers for Q6K {
     const MOST: i32 = 63;
     const OFFSET: i32 = 32;
@@ -458,6 +401,34 @@ impl Integers for Q6K {
         }
     }
 }
+
+/// Codes of 5 bits with the scales of a format of 4: around the middle, or from zero on, as there.
+macro_rules! five_bits {
+    ($layout:ty, $four:ty) => {
+        impl Integers for $layout {
+            const MOST: i32 = 31;
+            const OFFSET: i32 = 2 * <$four as Integers>::OFFSET;
+            const HALVES: bool = false;
+            const MINIMA: bool = <$four as Integers>::MINIMA;
+
+            #[inline(always)]
+            unsafe fn codes<V: Vector>(block: *const u8) -> [V; 8] {
+                // SAFETY: passed on to the caller.
+                unsafe { fives(block) }
+            }
+
+            #[inline(always)]
+            unsafe fn scales<V: Vector>(panel: *const u8, block: usize, row: usize) -> ([V::Floats; 2], V::Floats) {
+                // SAFETY: passed on to the caller.
+                unsafe { <$four>::scales::<V>(panel, block, row) }
+            }
+        }
+    };
+}
+
+five_bits!(Q5_0, Q4_0);
+five_bits!(Q5_1, Q4_1);
+five_bits!(Q5K, Q4K);
 
 /// Turns a row of numbers into codes.
 pub(super) fn quantise(isa: Isa, x: &[f32], out: &mut [CodeBlock]) {

@@ -72,6 +72,9 @@ fn nibbles(block: &[Line], offset: f32, out: &mut Tile) {
     }
 }
 
+/// Lines of 5-bit codes.
+const FIVES: usize = 5;
+
 /// The byte with the fifth bit of a column, behind four lines of nibbles: bit `i` for columns `4 i` to `4 i + 3`.
 #[inline(always)]
 fn fifth(column: usize, lane: usize) -> usize {
@@ -216,81 +219,6 @@ impl Layout for Q4_1 {
     }
 }
 
-impl Layout for Q5_0 {
-    const CODES: usize = 5;
-
-    fn scale_lines(blocks: usize) -> usize {
-        Q4_0::scale_lines(blocks)
-    }
-
-    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
-        for (b, block) in row.as_chunks::<22>().0.iter().enumerate() {
-            put_half(scales, b * F16S, lane, block);
-            put_fives(&mut codes[b * Self::CODES * LINE..], lane, |i| {
-                five_of_file(&block[2..], i)
-            });
-        }
-    }
-
-    #[inline(always)]
-    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
-        f32::from(five(block, column, lane)) - 16.0
-    }
-
-    #[inline(always)]
-    fn all_codes(block: &[Line], out: &mut Tile) {
-        fives(block, 16.0, out);
-    }
-
-    #[inline(always)]
-    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
-        Q4_0::all_scales(panel, block, half)
-    }
-
-    #[inline(always)]
-    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
-        Q4_0::scale(panel, block, half, lane)
-    }
-}
-
-impl Layout for Q5_1 {
-    const CODES: usize = 5;
-
-    fn scale_lines(blocks: usize) -> usize {
-        Q4_1::scale_lines(blocks)
-    }
-
-    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
-        for (b, block) in row.as_chunks::<24>().0.iter().enumerate() {
-            put_half(scales, b * LINE, lane, block);
-            put_half(scales, b * LINE + F16S, lane, &block[2..]);
-            put_fives(&mut codes[b * Self::CODES * LINE..], lane, |i| {
-                five_of_file(&block[4..], i)
-            });
-        }
-    }
-
-    #[inline(always)]
-    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
-        f32::from(five(block, column, lane))
-    }
-
-    #[inline(always)]
-    fn all_codes(block: &[Line], out: &mut Tile) {
-        fives(block, 0.0, out);
-    }
-
-    #[inline(always)]
-    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
-        Q4_1::all_scales(panel, block, half)
-    }
-
-    #[inline(always)]
-    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
-        Q4_1::scale(panel, block, half, lane)
-    }
-}
-
 impl Layout for Q8_0 {
     const CODES: usize = 8;
 
@@ -389,44 +317,72 @@ impl Layout for Q4K {
     }
 }
 
-impl Layout for Q5K {
-    const CODES: usize = 5;
+/// Codes of 5 bits with the scales of a format of 4, and what is taken off a code; `pack` as [`Layout::pack`].
+macro_rules! five_bits {
+    ($layout:ty, $four:ty, $offset:literal, $pack:ident) => {
+        impl Layout for $layout {
+            const CODES: usize = FIVES;
 
-    fn scale_lines(blocks: usize) -> usize {
-        Q4K::scale_lines(blocks)
-    }
+            fn scale_lines(blocks: usize) -> usize {
+                <$four>::scale_lines(blocks)
+            }
 
-    fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
-        for (s, block) in row.as_chunks::<176>().0.iter().enumerate() {
-            put_scales_min(block, lane, &mut scales[s * K_SCALES * LINE..]);
-            let fifths = &block[16..][..BLOCK];
-            for group in 0..K_BLOCKS {
-                let pair = &block[48 + group / 2 * BLOCK..][..BLOCK];
-                let codes = &mut codes[(s * K_BLOCKS + group) * Self::CODES * LINE..];
-                let nibble = |i: usize| pair[i] >> (group % 2 * 4) & 15;
-                put_fives(codes, lane, |i| nibble(i) | (fifths[i] >> group & 1) << 4);
+            fn pack(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+                $pack(row, lane, codes, scales);
+            }
+
+            #[inline(always)]
+            fn code(block: &[u8], column: usize, lane: usize) -> f32 {
+                f32::from(five(block, column, lane)) - $offset
+            }
+
+            #[inline(always)]
+            fn all_codes(block: &[Line], out: &mut Tile) {
+                fives(block, $offset, out);
+            }
+
+            #[inline(always)]
+            fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
+                <$four>::all_scales(panel, block, half)
+            }
+
+            #[inline(always)]
+            fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
+                <$four>::scale(panel, block, half, lane)
             }
         }
-    }
+    };
+}
 
-    #[inline(always)]
-    fn code(block: &[u8], column: usize, lane: usize) -> f32 {
-        f32::from(five(block, column, lane))
-    }
+five_bits!(Q5_0, Q4_0, 16.0, pack_q5_0);
+five_bits!(Q5_1, Q4_1, 0.0, pack_q5_1);
+five_bits!(Q5K, Q4K, 0.0, pack_q5_k);
 
-    #[inline(always)]
-    fn all_codes(block: &[Line], out: &mut Tile) {
-        fives(block, 0.0, out);
+fn pack_q5_0(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+    for (b, block) in row.as_chunks::<22>().0.iter().enumerate() {
+        put_half(scales, b * F16S, lane, block);
+        put_fives(&mut codes[b * FIVES * LINE..], lane, |i| five_of_file(&block[2..], i));
     }
+}
 
-    #[inline(always)]
-    fn all_scales(panel: &[u8], block: usize, half: usize) -> Option<[Lanes; 2]> {
-        Q4K::all_scales(panel, block, half)
+fn pack_q5_1(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+    for (b, block) in row.as_chunks::<24>().0.iter().enumerate() {
+        put_half(scales, b * LINE, lane, block);
+        put_half(scales, b * LINE + F16S, lane, &block[2..]);
+        put_fives(&mut codes[b * FIVES * LINE..], lane, |i| five_of_file(&block[4..], i));
     }
+}
 
-    #[inline(always)]
-    fn scale(panel: &[u8], block: usize, half: usize, lane: usize) -> (f32, f32) {
-        Q4K::scale(panel, block, half, lane)
+fn pack_q5_k(row: &[u8], lane: usize, codes: &mut [u8], scales: &mut [u8]) {
+    for (s, block) in row.as_chunks::<176>().0.iter().enumerate() {
+        put_scales_min(block, lane, &mut scales[s * K_SCALES * LINE..]);
+        let fifths = &block[16..][..BLOCK];
+        for group in 0..K_BLOCKS {
+            let pair = &block[48 + group / 2 * BLOCK..][..BLOCK];
+            let codes = &mut codes[(s * K_BLOCKS + group) * FIVES * LINE..];
+            let nibble = |i: usize| pair[i] >> (group % 2 * 4) & 15;
+            put_fives(codes, lane, |i| nibble(i) | (fifths[i] >> group & 1) << 4);
+        }
     }
 }
 
