@@ -89,3 +89,24 @@ pub(crate) fn format(dtype: Dtype) -> Option<Format> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A format without one would be widened to f32, unseen: several times the memory, a fraction of the pace.
+    #[test]
+    fn all_formats_but_plain_f32_and_f64_have_kernels() {
+        for dtype in Dtype::READABLE {
+            let plain = matches!(dtype, Dtype::F32 | Dtype::F64);
+            let kernel = format(dtype);
+            assert_eq!(kernel.is_none(), plain, "{dtype}");
+            if let Some(kernel) = kernel {
+                assert_eq!(
+                    (kernel.to_string(), kernel.block()),
+                    (dtype.name().into(), dtype.block().unwrap_or_default())
+                );
+            }
+        }
+    }
+}
