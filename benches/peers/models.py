@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 POSITIONS = 16384
-NAMES = [f"{model}.{weights}" for model in ("smollm2", "1.1b") for weights in ("Q4_1", "Q4_0", "Q8_0", "F16", "BF16")]
 # llama.cpp's `llama_ftype`.
-FTYPES = {"F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32}
+FTYPES = {"F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_1": 9, "BF16": 32}
+NAMES = [f"{model}.{weights}" for model in ("smollm2", "1.1b") for weights in FTYPES]
 
 
 def path(folder: Path, name: str) -> Path:

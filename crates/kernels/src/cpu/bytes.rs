@@ -571,7 +571,7 @@ impl Values<'_> {
                     // The word of these rows.
                     let w = w.add(j * groups).cast::<i32>().add(word(i));
                     let other = w.byte_add(second * size_of::<Weights>());
-                    // One word in all places for two products: some processors load less than two vectors in the time of two.
+                    // One load for two products: some processors do more products than loads of a vector.
                     macro_rules! products {
                         ($byte:literal, $first:literal, $second:literal, $w:ident) => {
                             // Without a type, the assembler is given another register's name.

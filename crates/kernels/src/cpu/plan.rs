@@ -16,11 +16,11 @@ use std::sync::atomic::AtomicUsize;
 /// Queries of a unit of a long chunk.
 const QUERIES: usize = 120;
 
-/// From so many queries on, unpacking rows of codes once costs less than multiplying bytes for each query does.
-const MANY: usize = 40;
-
 /// The same where they meet rows as matrices: the more of them, the less it counts that rows are unpacked.
 const MATRIX_QUERIES: usize = 512;
+
+/// From so many queries on, unpacking rows of codes once costs less than multiplying bytes for each query does.
+const MANY: usize = 40;
 
 /// Up to so many queries for each head, a unit has all heads: then the rows of a slot are read where they lie together.
 const FEW: usize = 16;

@@ -72,7 +72,8 @@ fn medium(isa: Isa, format: Format) -> Option<std::ops::Range<f64>> {
         Format::F32 => None,
         _ if isa >= Isa::Amx => Some(3e-4..3e-3),
         Format::Q4_0 | Format::Q4_1 | Format::Q4_K if isa >= Isa::Avx2 => Some(2e-3..6e-3),
-        _ if isa >= Isa::Avx512 && quantised().any(|other| other == format) => Some(2e-3..6e-3),
+        Format::F16 | Format::BF16 => None,
+        _ if isa >= Isa::Avx512 => Some(2e-3..6e-3),
         _ => None,
     }
 }
